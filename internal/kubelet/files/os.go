@@ -179,6 +179,13 @@ func (OS) Mount(source, target, fstype string, options []string) error {
 			flags |= unix.MS_NODEV
 		case "noexec":
 			flags |= unix.MS_NOEXEC
+		case "noatime":
+			flags |= unix.MS_NOATIME
+		case "nodiratime":
+			flags |= unix.MS_NODIRATIME
+		case "relatime":
+			flags |= unix.MS_RELATIME
+		case "rw":
 		case "remount":
 			flags |= unix.MS_REMOUNT
 		default:

@@ -219,7 +219,10 @@ func (v *Manager) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 func (v *Manager) persistentOf(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (string, error) {
 	known := v.resolved(pod.UID, vol)
 	if known != nil && known.Spec.CSI == nil {
-		return v.persistent(known)
+		if _, err := v.persistent(known); err != nil {
+			return "", err
+		}
+		return (&localVolume{v, pod, known}).mount()
 	}
 	if known != nil && v.CSI.Fresh(pod.UID, known.Spec.CSI.Driver, known.Spec.CSI.VolumeHandle) {
 		if path := v.CSI.Mounted(pod.UID, known.Name); path != "" {
@@ -271,6 +274,9 @@ func (v *Manager) persistentOf(ctx context.Context, pod *v1.Pod, vol *v1.Volume)
 		if err := local.own(readOnly(vol)); err != nil {
 			return "", err
 		}
+	}
+	if path, err = local.mount(); err != nil {
+		return "", err
 	}
 	return path, v.setReady(pod.UID, vol, pv)
 }

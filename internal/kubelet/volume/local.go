@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,10 +41,19 @@ func checkAffinity(newest func() *v1.Node, pv *v1.PersistentVolume) error {
 	return nil
 }
 
+// mountOptions returns the options that a persistent volume is to be mounted with: those
+// in its annotation, or else in its specification.
+func mountOptions(pv *v1.PersistentVolume) []string {
+	if options := pv.Annotations[v1.MountOptionAnnotation]; options != "" {
+		return strings.Split(options, ",")
+	}
+	return pv.Spec.MountOptions
+}
+
 // checkMountOptions returns an error for a directory of the host with mount options. It
 // is not mounted, so that they would have no effect.
 func checkMountOptions(pv *v1.PersistentVolume) error {
-	if pv.Spec.HostPath == nil || len(pv.Spec.MountOptions) == 0 && pv.Annotations[v1.MountOptionAnnotation] == "" {
+	if pv.Spec.HostPath == nil || len(mountOptions(pv)) == 0 {
 		return nil
 	}
 	return &csi.Failure{Step: "MountVolume.MountOptionSupport check", Volume: pv.Name, Err: errors.New("Mount options are not supported for this volume type")} //nolint:staticcheck // upstream's wording
@@ -71,6 +81,48 @@ type localVolume struct {
 	volumes *Manager
 	pod     *v1.Pod
 	pv      *v1.PersistentVolume
+}
+
+// path returns where the pod has the volume: at its own path, or, if it has mount options,
+// where it is mounted for the pod.
+func (l *localVolume) path() string {
+	if l.pv.Spec.Local == nil || isBlock(l.pv) || len(mountOptions(l.pv)) == 0 {
+		return pathOf(l.pv)
+	}
+	return l.volumes.dir(l.pod.UID, "local-volume", l.pv.Name)
+}
+
+// mounted is path, but "" if nothing is mounted there that should be.
+func (l *localVolume) mounted() string {
+	path := l.path()
+	if path != pathOf(l.pv) {
+		if there, err := l.volumes.Mounter.IsMountPoint(path); err != nil || !there {
+			return ""
+		}
+	}
+	return path
+}
+
+// mount mounts the volume if it has mount options, and returns its path. The options are
+// set each time: a kubelet may have been killed before it set them.
+func (l *localVolume) mount() (string, error) {
+	path, mounter := l.path(), l.volumes.Mounter
+	if path == pathOf(l.pv) {
+		return path, nil
+	}
+	var err error
+	if l.mounted() == "" { // else path is the root of the volume, whose mode is its own
+		if err = l.volumes.FS.MkdirAll(path, 0o750); err == nil {
+			err = mounter.Mount(pathOf(l.pv), path, "", []string{"bind"})
+		}
+	}
+	if err == nil {
+		err = mounter.Mount("none", path, "", slices.Concat([]string{"bind", "remount"}, mountOptions(l.pv)))
+	}
+	if err != nil {
+		return "", failed(l.pv, "MountVolume.SetUp", "MapVolume.MapPodDevice", err)
+	}
+	return path, nil
 }
 
 // checkUsers returns an error if the volume is for one pod only and another has it.

@@ -2,6 +2,9 @@ package volume
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -146,6 +149,66 @@ func TestLocalVolumeForOnePod(t *testing.T) {
 		if got := setUp(second); got != "" {
 			t.Errorf("%s, once the first pod is gone: %s", mode, got)
 		}
+	}
+}
+
+// mountLog is a machine that tells what was mounted.
+type mountLog struct {
+	files.Memory
+	mounts []string
+}
+
+func (m *mountLog) Mount(source, target, fstype string, options []string) error {
+	m.mounts = append(m.mounts, source+" on "+target+" "+strings.Join(options, ","))
+	return m.Memory.Mount(source, target, fstype, options)
+}
+
+// A local volume with mount options is mounted with them for each pod, also by the next
+// kubelet and after a reboot, and its data stays when the pod ends.
+func TestMountOptionsOfALocalVolume(t *testing.T) {
+	const (
+		uid    = types.UID("11111111-1111-1111-1111-111111111111")
+		target = "/k/pods/" + string(uid) + "/volumes/kubernetes.io~local-volume/pv"
+		bind   = "/mnt/disk on " + target + " bind"
+		option = "none on " + target + " bind,remount,ro,noexec"
+	)
+	disk := &mountLog{}
+	if err := errors.Join(disk.MkdirAll("/mnt/disk", 0o755), disk.WriteFile("/mnt/disk/file", []byte("data"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+	pv.Spec.ClaimRef, pv.Spec.Local = &v1.ObjectReference{UID: "claim"}, &v1.LocalVolumeSource{Path: "/mnt/disk"}
+	pv.Spec.MountOptions = []string{"ro", "noexec"}
+	start := func() *Manager {
+		return &Manager{Root: "/k", FS: disk, Mounter: disk, Claims: oneVolume{pv}, CSI: csi.New(csi.Config{Root: "/k", FS: disk, Mounter: disk})}
+	}
+	pod := podWith(nil, claimVolume(false))
+	pod.UID = uid
+	for _, step := range []struct {
+		name string
+		want []string
+	}{
+		{"first", []string{bind, option}}, {"the next kubelet", []string{option}}, {"after a reboot", []string{bind, option}},
+	} {
+		if step.name == "after a reboot" {
+			if err := disk.Unmount(target); err != nil {
+				t.Fatal(err)
+			}
+		}
+		disk.mounts = nil
+		paths, _, err := start().SetUp(t.Context(), pod, Facts{})
+		if err != nil || paths["d"] != target || !slices.Equal(disk.mounts, step.want) {
+			t.Errorf("%s: the volume is at %q (%v), mounted were %q, want %q", step.name, paths["d"], err, disk.mounts, step.want)
+		}
+	}
+	if err := start().TearDown(t.Context(), uid); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := disk.Below("/k"); err != nil || len(left) > 0 {
+		t.Errorf("still mounted: %q, %v", left, err)
+	}
+	if raw, err := disk.ReadFile("/mnt/disk/file", 10); err != nil || string(raw) != "data" {
+		t.Errorf("the data is %q, %v", raw, err)
 	}
 }
 

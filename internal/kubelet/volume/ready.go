@@ -62,7 +62,7 @@ func (v *Manager) mounted(pod *v1.Pod, vol *v1.Volume) string {
 		if pv := v.resolved(pod.UID, vol); pv != nil && pv.Spec.CSI != nil {
 			return v.CSI.Mounted(pod.UID, pv.Name)
 		} else if pv != nil {
-			return pathOf(pv)
+			return (&localVolume{v, pod, pv}).mounted()
 		}
 	case vol.CSI != nil:
 		return v.CSI.Mounted(pod.UID, vol.Name)
@@ -84,6 +84,9 @@ func (v *Manager) setReady(uid types.UID, vol *v1.Volume, pv *v1.PersistentVolum
 			kept.Annotations = map[string]string{groupAnnotation: strconv.FormatInt(gid, 10)}
 		}
 		kept.Spec.PersistentVolumeSource, kept.Spec.VolumeMode = pv.Spec.PersistentVolumeSource, pv.Spec.VolumeMode
+		if pv.Spec.Local != nil { // its path depends on them
+			kept.Spec.MountOptions = mountOptions(pv)
+		}
 		if pv.Spec.CSI != nil { // its attributes may be larger than the record
 			kept.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: pv.Spec.CSI.Driver, VolumeHandle: pv.Spec.CSI.VolumeHandle}
 		}
