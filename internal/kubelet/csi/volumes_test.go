@@ -124,6 +124,31 @@ func TestGroupOfVolumeThatIsPublishedAgain(t *testing.T) {
 	}
 }
 
+// A pod may have a claim as several of its volumes. They are one mount.
+func TestOneClaimAsTwoVolumes(t *testing.T) {
+	b := newBench(t, csiDriver())
+	v := b.volumes(b.files)
+	paths := map[string]bool{}
+	for _, name := range []string{"data", "again", "data"} {
+		source := persistent()
+		source.Volume.Name = name
+		path, err := v.SetUp(t.Context(), pod(podUID), source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths[path] = true
+	}
+	if calls := b.driver.Calls(); len(paths) != 1 || !slices.Equal(calls, []string{"NodeStageVolume", "NodePublishVolume"}) {
+		t.Errorf("the volumes are at %v, the driver was called for %q", paths, calls)
+	}
+	if err := v.TearDown(t.Context(), podUID); err != nil {
+		t.Fatal(err)
+	}
+	if calls := b.driver.Calls(); !slices.Equal(calls, []string{"NodeUnpublishVolume"}) {
+		t.Errorf("at the end of the pod the driver was called for %q", calls)
+	}
+}
+
 // The error about a driver that is not there names the volume and the step, as upstream.
 func TestDriverThatIsNotRegistered(t *testing.T) {
 	const missing = "driver name " + driverName + " not found in the list of registered CSI drivers"
