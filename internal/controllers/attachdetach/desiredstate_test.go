@@ -9,6 +9,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 // A pod that is being deleted needs its volumes as long as any of its containers runs.
@@ -139,5 +140,34 @@ func TestForceBeginsAnew(t *testing.T) {
 		b.want("four minutes after the second pod", shown)
 		b.after(3 * time.Minute)
 		b.want("seven minutes after it", "")
+	})
+}
+
+// A node is no longer out of service when its volume is to be detached for that.
+func TestForceStopsOnceTheNodeIsBackInService(t *testing.T) {
+	run(t, append(bound(v1.ReadWriteOnce), node("a", v1.ConditionUnknown), pod("p", "a")), func(b *bench) {
+		b.answer(succeed)
+		b.after(time.Second)
+		b.change("a", func(n *v1.Node) {
+			n.Status.VolumesInUse = []v1.UniqueVolumeName{inUse}
+			n.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Effect: v1.TaintEffectNoExecute}}
+		})
+		b.after(time.Second)
+		before := true
+		b.Fake.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if before {
+				before = false
+				b.change("a", func(n *v1.Node) { n.Spec.Taints = nil })
+			}
+			return false, nil, nil
+		})
+		b.deletePod("p")
+		b.after(5 * time.Minute)
+		b.want("in service meanwhile", shown)
+		if before {
+			b.Error("the status of the node was not written before the volume is detached")
+		}
+		b.after(2 * time.Minute)
+		b.want("not ready for seven minutes", "")
 	})
 }

@@ -213,19 +213,27 @@ func (c *attacher) detach(a *storagev1.VolumeAttachment, node *v1.Node, name str
 	if !inUse {
 		return d, true
 	}
-	elapsed := time.Since(p.unwanted)
-	switch {
-	case node != nil && nodestatus.IsOutOfService(node):
-		d.forced = "out-of-service"
-	case (node == nil || nodestatus.Ready(node) != v1.ConditionTrue) && !c.neverByForce && elapsed >= c.maxUnmounting:
-		d.forced = "timeout"
-	default:
+	d.forced = c.force(node, p.unwanted)
+	if d.forced == "" {
 		d.wait = true
-		if left := c.maxUnmounting - elapsed; left > 0 {
+		if left := c.maxUnmounting - time.Since(p.unwanted); left > 0 {
 			c.queue.AddAfter(name, left)
 		}
 	}
 	return d, true
+}
+
+// force returns why a volume that is in use is detached nevertheless from its
+// node, which is nil if it is gone, or "" if it is not. No pod has needed the
+// volume since the time unwanted.
+func (c *attacher) force(node *v1.Node, unwanted time.Time) string {
+	switch {
+	case node != nil && nodestatus.IsOutOfService(node):
+		return "out-of-service"
+	case (node == nil || nodestatus.Ready(node) != v1.ConditionTrue) && !c.neverByForce && time.Since(unwanted) >= c.maxUnmounting:
+		return "timeout"
+	}
+	return ""
 }
 
 // detachAll makes the status of the node show what is attached, and deletes the
@@ -252,7 +260,7 @@ func (c *attacher) detachAll(ctx context.Context, name string, node *v1.Node, at
 	}
 	var errs []error
 	for _, d := range unwanted {
-		stays := node != nil && (d.forced == "" || nodestatus.Ready(node) == v1.ConditionTrue && !nodestatus.IsOutOfService(node))
+		stays := node != nil && (d.forced == "" || c.force(node, c.state(d.attachment.Name, name, d.volume).unwanted) == "")
 		if stays && slices.Contains(node.Status.VolumesInUse, d.volume) {
 			errs = append(errs, controller.ErrStale)
 			continue
