@@ -40,6 +40,16 @@ func policy(p v1.PodSELinuxChangePolicy) func(*v1.Pod) {
 	return func(pod *v1.Pod) { pod.Spec.SecurityContext.SELinuxChangePolicy = &p }
 }
 
+// typed returns a change that gives a pod a type of SELinux.
+func typed(kind string) func(*v1.Pod) {
+	return func(pod *v1.Pod) {
+		if pod.Spec.SecurityContext.SELinuxOptions == nil {
+			pod.Spec.SecurityContext.SELinuxOptions = &v1.SELinuxOptions{}
+		}
+		pod.Spec.SecurityContext.SELinuxOptions.Type = kind
+	}
+}
+
 // storage returns a bound claim, its volume, and the driver.
 func storage(mounts bool) []runtime.Object {
 	volume := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume"}}
@@ -73,10 +83,23 @@ func TestConflicts(t *testing.T) {
 		"the same label":        {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "s0:c1")}, nil},
 		"a driver without them": {false, []runtime.Object{pod("a", "s0:c1"), pod("b", "s0:c2")}, nil},
 		"different policies": {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "s0:c1", policy(v1.SELinuxChangePolicyRecursive))},
-			[]string{change("b", "MountOption", "Recursive"), change("a", "Recursive", "MountOption")}},
-		"no labels": {true, []runtime.Object{pod("a", ""), pod("b", "")}, nil},
-		"another part of the label": {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "", func(p *v1.Pod) {
-			p.Spec.SecurityContext.SELinuxOptions = &v1.SELinuxOptions{Type: "spc_t"}
+			[]string{change("b", "MountOption", "Recursive"), change("a", "Recursive", "MountOption"),
+				label("a", "b", ":::s0:c1", ""), label("b", "a", "", ":::s0:c1")}},
+		"files get their labels": {true, []runtime.Object{pod("a", "s0:c1", policy(v1.SELinuxChangePolicyRecursive)), pod("b", "s0:c2", policy(v1.SELinuxChangePolicyRecursive))}, nil},
+		"no labels":              {true, []runtime.Object{pod("a", ""), pod("b", "")}, nil},
+		"one label": {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "")},
+			[]string{change("b", "MountOption", "Recursive"), change("a", "Recursive", "MountOption"),
+				label("a", "b", ":::s0:c1", ""), label("b", "a", "", ":::s0:c1")}},
+		"a part that one lacks": {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "s0:c1", typed("spc_t"))}, nil},
+		"a level that one lacks": {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "", typed("spc_t"))},
+			[]string{label("a", "b", ":::s0:c1", "::spc_t:"), label("b", "a", "::spc_t:", ":::s0:c1")}},
+		"different types": {true, []runtime.Object{pod("a", "s0:c1", typed("container_t")), pod("b", "s0:c1", typed("spc_t"))},
+			[]string{label("a", "b", "::container_t:s0:c1", "::spc_t:s0:c1"), label("b", "a", "::spc_t:s0:c1", "::container_t:s0:c1")}},
+		"another claim": {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "s0:c2", func(p *v1.Pod) {
+			p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "missing"
+		})}, nil},
+		"a volume that is not mounted": {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "s0:c2", func(p *v1.Pod) {
+			p.Spec.Containers[0].VolumeMounts = nil
 		})}, nil},
 		"a pod that has ended": {true, []runtime.Object{pod("a", "s0:c1"), pod("b", "s0:c2", func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded })}, nil},
 		"containers with different labels": {true, []runtime.Object{pod("a", "s0:c1", func(p *v1.Pod) {
@@ -140,5 +163,41 @@ func TestMessageForAnotherNamespace(t *testing.T) {
 	all := conflicts(a, use{v1.SELinuxOptions{Level: "s0:c1"}, v1.SELinuxChangePolicyMountOption}, b, use{v1.SELinuxOptions{Level: "s0:c2"}, v1.SELinuxChangePolicyMountOption})
 	if len(all) != 1 || strings.Contains(all[0].message(), "secret") || !strings.HasPrefix(all[0].message(), `SELinuxLabel":::s0:c1" conflicts with another pod`) {
 		t.Errorf("%v", all)
+	}
+}
+
+// Pods that share several volumes have each conflict once, and it is told once.
+func TestConflictsAreCountedOnce(t *testing.T) {
+	known := &uses{}
+	known.clear()
+	set := func(name, level string, volumes ...v1.UniqueVolumeName) int {
+		now := map[v1.UniqueVolumeName]use{}
+		for _, volume := range volumes {
+			now[volume] = use{v1.SELinuxOptions{Level: level}, v1.SELinuxChangePolicyMountOption}
+		}
+		return len(known.set(controller.Key{Namespace: "default", Name: name}, now))
+	}
+	for i, step := range []struct {
+		name, level  string
+		volumes      []v1.UniqueVolumeName
+		found, shown int
+	}{
+		{"a", "s0:c1", []v1.UniqueVolumeName{"one", "two"}, 0, 0},
+		{"b", "s0:c2", []v1.UniqueVolumeName{"one", "two"}, 4, 2},
+		{"b", "s0:c2", []v1.UniqueVolumeName{"one", "two"}, 0, 2},
+		{"c", "s0:c3", []v1.UniqueVolumeName{"one"}, 4, 6},
+		{"d", "s0:c4", []v1.UniqueVolumeName{"three"}, 0, 6},
+		{"a", "", nil, 0, 2},
+		{"a", "", nil, 0, 2},
+		{"b", "", nil, 0, 0},
+		{"c", "", nil, 0, 0},
+		{"d", "", nil, 0, 0},
+	} {
+		if found, shown := set(step.name, step.level, step.volumes...), testutil.CollectAndCount(known); found != step.found || shown != step.shown {
+			t.Errorf("step %d: %d conflicts found, %d shown; want %d and %d", i, found, shown, step.found, step.shown)
+		}
+	}
+	if len(known.volumes)+len(known.pods) != 0 {
+		t.Errorf("left: %v, %v", known.volumes, known.pods)
 	}
 }

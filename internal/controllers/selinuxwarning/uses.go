@@ -18,7 +18,7 @@ import (
 // use is how a pod uses a volume.
 type use struct {
 	// label is what the volume is mounted with. Parts that the pod does not have are empty: its
-	// node fills them in. It is empty if each file gets its label.
+	// node fills them in, but not the level. It is empty if each file gets its label.
 	label  v1.SELinuxOptions
 	policy v1.PodSELinuxChangePolicy
 }
@@ -31,14 +31,15 @@ func text(label v1.SELinuxOptions) string {
 	return strings.Join([]string{label.User, label.Role, label.Type, label.Level}, ":")
 }
 
-// differ reports whether two labels differ in a part that both have.
+// differ reports whether two labels differ in their levels, or in another part that both
+// have. Nodes have defaults of the other parts alone.
 func differ(a, b v1.SELinuxOptions) bool {
-	for _, parts := range [][2]string{{a.User, b.User}, {a.Role, b.Role}, {a.Type, b.Type}, {a.Level, b.Level}} {
+	for _, parts := range [][2]string{{a.User, b.User}, {a.Role, b.Role}, {a.Type, b.Type}} {
 		if parts[0] != parts[1] && parts[0] != "" && parts[1] != "" {
 			return true
 		}
 	}
-	return false
+	return a.Level != b.Level
 }
 
 // conflict is a difference between two pods that use the same volume, as the first one sees it.
