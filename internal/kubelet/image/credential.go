@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"iter"
+	"net"
 	"path"
 	"slices"
 	"strings"
@@ -72,8 +73,8 @@ func loginsFor(image string, logins map[string]dockerEntry, from func(*runtimeap
 			continue
 		}
 		auth := &runtimeapi.AuthConfig{Username: entry.Username, Password: entry.Password, IdentityToken: entry.IdentityToken, RegistryToken: entry.RegistryToken}
-		if raw, err := base64.StdEncoding.DecodeString(entry.Auth); err == nil && auth.Username == "" {
-			auth.Username, auth.Password, _ = strings.Cut(string(raw), ":")
+		if username, password, ok := decode(entry.Auth); ok {
+			auth.Username, auth.Password = username, password
 		}
 		if len(auth.Username)+len(auth.Password)+len(auth.IdentityToken)+len(auth.RegistryToken) > maxLoginSize {
 			continue
@@ -83,6 +84,16 @@ func loginsFor(image string, logins map[string]dockerEntry, from func(*runtimeap
 		found = append(found, match{trim(registry), credential})
 	}
 	return found
+}
+
+// decode returns the user name and the password in the field auth of a login, with or
+// without padding.
+func decode(auth string) (username, password string, ok bool) {
+	raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(auth), "="))
+	if err != nil {
+		return "", "", false
+	}
+	return strings.Cut(string(raw), ":")
 }
 
 // best returns the first maxLogins of the logins in their order.
@@ -130,18 +141,27 @@ func entries(secret *v1.Secret) map[string]dockerEntry {
 	return nil
 }
 
+// trim returns the host and the path of a registry. Docker's client writes the version
+// of the protocol before the path, which is not part of the names of images.
 func trim(registry string) string {
 	registry = strings.TrimPrefix(strings.TrimPrefix(registry, "https://"), "http://")
-	registry = strings.TrimSuffix(strings.TrimSuffix(registry, "/v1/"), "/v2/")
-	return strings.TrimSuffix(registry, "/")
+	host, prefix, _ := strings.Cut(registry, "/")
+	if rest, ok := strings.CutPrefix(prefix, "v1/"); ok {
+		prefix = rest
+	} else {
+		prefix = strings.TrimPrefix(prefix, "v2/")
+	}
+	if prefix == "" {
+		return host
+	}
+	return host + "/" + prefix
 }
 
 const dockerHub = "index.docker.io"
 
-// matches compares host and path prefix. "*" matches within one label of the
+// matches compares host, port and path prefix. "*" matches within one label of the
 // host.
 func matches(registry, image string) bool {
-	pattern := trim(registry)
 	host, rest, ok := strings.Cut(image, "/")
 	if !ok || !strings.ContainsAny(host, ".:") && host != "localhost" {
 		host, rest = dockerHub, image
@@ -149,12 +169,17 @@ func matches(registry, image string) bool {
 	if host == "docker.io" {
 		host = dockerHub
 	}
-	wantHost, wantPath, _ := strings.Cut(pattern, "/")
+	if host == dockerHub && !strings.Contains(rest, "/") {
+		rest = "library/" + rest
+	}
+	wantHost, wantPath, _ := strings.Cut(trim(registry), "/")
 	if wantHost == "docker.io" || wantHost == "registry-1.docker.io" {
 		wantHost = dockerHub
 	}
-	wantLabels, labels := strings.Split(wantHost, "."), strings.Split(host, ".")
-	if len(wantLabels) != len(labels) {
+	wantName, wantPort := splitPort(wantHost)
+	name, port := splitPort(host)
+	wantLabels, labels := strings.Split(wantName, "."), strings.Split(name, ".")
+	if wantPort != port || len(wantLabels) != len(labels) {
 		return false
 	}
 	for i := range labels {
@@ -162,5 +187,14 @@ func matches(registry, image string) bool {
 			return false
 		}
 	}
-	return wantPath == "" || strings.HasPrefix(rest, wantPath)
+	return strings.HasPrefix(rest, wantPath)
+}
+
+// splitPort splits a host from its port, "" if it has none.
+func splitPort(host string) (name, port string) {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		return host, ""
+	}
+	return name, port
 }
