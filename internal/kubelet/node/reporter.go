@@ -80,6 +80,7 @@ type Reporter struct {
 	runtimeDown error
 	notReady    string // see SetNotReady
 	answered    *Facts // the facts when the runtime last answered
+	network     string // why it had no network for pods then
 	node        *v1.Node
 	allocatable v1.ResourceList // of the newest Node object that has one, or of the machine
 	registered  bool            // a Node object had allocatable
@@ -525,21 +526,46 @@ func (r *Reporter) facts(ctx context.Context) (Facts, error) {
 	if err != nil {
 		return r.unresponsive(f, "container runtime status check may not have completed yet"), nil
 	}
-	for _, c := range status.GetStatus().GetConditions() {
-		switch {
-		case c.GetStatus():
-		case c.GetType() == runtimeapi.RuntimeReady:
-			f.NotReady = append(f.NotReady, fmt.Sprintf("container runtime not ready: RuntimeReady=false reason:%s message:%s", c.GetReason(), c.GetMessage()))
-		case c.GetType() == runtimeapi.NetworkReady:
-			f.NotReady = append(f.NotReady, fmt.Sprintf("container runtime network not ready: NetworkReady=false reason:%s message:%s", c.GetReason(), c.GetMessage()))
-		}
+	if why := unmet(status.GetStatus(), runtimeapi.RuntimeReady); why != "" {
+		f.NotReady = append(f.NotReady, "container runtime not ready: "+why)
+	}
+	network := unmet(status.GetStatus(), runtimeapi.NetworkReady)
+	if network != "" {
+		network = "container runtime network not ready: " + network
+		f.NotReady = append(f.NotReady, network)
 	}
 	f.Handlers, f.Features = status.GetRuntimeHandlers(), status.GetFeatures()
 	f.Images, _ = r.config.Images.ListImages(ctx, nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.answered = &f
+	r.answered, r.network = &f, network
 	return f, nil
+}
+
+// unmet describes a condition that a runtime does not meet, "" if it does. It does not
+// meet one that it does not mention.
+func unmet(s *runtimeapi.RuntimeStatus, name string) string {
+	found := &runtimeapi.RuntimeCondition{}
+	for _, c := range s.GetConditions() {
+		if c.GetType() == name {
+			found = c
+		}
+	}
+	if found.GetStatus() {
+		return ""
+	}
+	return fmt.Sprintf("%s=false reason:%s message:%s", name, found.GetReason(), found.GetMessage())
+}
+
+// NetworkNotReady returns why the runtime had no network for pods when it was last
+// asked, "" if it had one or nobody asks it, because there is no Node object.
+func (r *Reporter) NetworkNotReady() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.node == nil {
+		return ""
+	}
+	return r.network
 }
 
 // runtimePatience is how long the container runtime may be unresponsive before

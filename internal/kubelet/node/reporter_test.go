@@ -118,8 +118,16 @@ func (l leases) Update(ctx context.Context, lease *coordinationv1.Lease, o metav
 // restartingRuntime refuses configurations while it is down.
 type restartingRuntime struct {
 	*inmemory.Runtime
-	down    atomic.Bool
-	podCIDR atomic.Value // of the last configuration, a string
+	down       atomic.Bool
+	podCIDR    atomic.Value                                   // of the last configuration, a string
+	conditions atomic.Pointer[[]*runtimeapi.RuntimeCondition] // nil: it is ready
+}
+
+func (r *restartingRuntime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
+	if conditions := r.conditions.Load(); conditions != nil {
+		return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: *conditions}}, nil
+	}
+	return r.Runtime.Status(ctx, verbose)
 }
 
 func (r *restartingRuntime) UpdateRuntimeConfig(ctx context.Context, c *runtimeapi.RuntimeConfig) error {
@@ -327,6 +335,41 @@ func TestFailingServerIsRetriedSlowly(t *testing.T) {
 		synctest.Wait()
 		if n := s.node(t); readiness(&n.Status) != v1.ConditionTrue {
 			t.Error("the node is not ready 5 s after the API server works again")
+		}
+	})
+}
+
+// A node is ready once its runtime says that it runs containers, and has a network for
+// pods.
+func TestRuntimeThatIsNotReady(t *testing.T) {
+	run(t, func(t *testing.T, r *Reporter, s *server, runtime *restartingRuntime) {
+		of := func(name string, ready bool) *runtimeapi.RuntimeCondition {
+			return &runtimeapi.RuntimeCondition{Type: name, Status: ready, Reason: "R", Message: "m"}
+		}
+		const noNetwork = "container runtime network not ready: NetworkReady=false reason:R message:m"
+		for _, test := range []struct {
+			conditions    []*runtimeapi.RuntimeCondition
+			want, network string
+		}{
+			{nil, "[container runtime not ready: RuntimeReady=false reason: message:, container runtime network not ready: NetworkReady=false reason: message:]",
+				"container runtime network not ready: NetworkReady=false reason: message:"},
+			{[]*runtimeapi.RuntimeCondition{of(runtimeapi.RuntimeReady, false), of(runtimeapi.NetworkReady, true)},
+				"container runtime not ready: RuntimeReady=false reason:R message:m", ""},
+			{[]*runtimeapi.RuntimeCondition{of(runtimeapi.NetworkReady, false), of(runtimeapi.RuntimeReady, true)}, noNetwork, noNetwork},
+			{[]*runtimeapi.RuntimeCondition{of(runtimeapi.RuntimeReady, true), of(runtimeapi.NetworkReady, true)}, "kubelet is posting ready status", ""},
+		} {
+			runtime.conditions.Store(&test.conditions)
+			r.Update()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			for _, c := range s.node(t).Status.Conditions {
+				if c.Type == v1.NodeReady && c.Message != test.want {
+					t.Errorf("the node is %s: %q, want %q", c.Status, c.Message, test.want)
+				}
+			}
+			if got := r.NetworkNotReady(); got != test.network {
+				t.Errorf("the network: %q, want %q", got, test.network)
+			}
 		}
 	})
 }

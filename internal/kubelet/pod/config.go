@@ -75,6 +75,8 @@ type NodeStatus interface {
 	// Node returns nil before the Node object exists.
 	Node() *v1.Node
 	Allocatable() v1.ResourceList
+	// NetworkNotReady returns why the runtime has no network for pods, "" if it has.
+	NetworkNotReady() string
 }
 
 // CGroups manages the control groups of pods.
