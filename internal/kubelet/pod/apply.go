@@ -78,6 +78,27 @@ func (c *Config) room(pod *v1.Pod) error {
 	return fmt.Errorf("the kubelet has no memory for another pod: %w", err)
 }
 
+// A pod without a network looks each networkPeriod whether the runtime has one, as in
+// upstream, and tells that it waits each networkTelling: a pod has few events.
+const (
+	networkPeriod  = time.Second
+	networkTelling = 5 * time.Minute
+)
+
+// hasNetwork reports whether the runtime has the network that a new sandbox of the pod
+// needs. told is when an event last told that it has not.
+func (c *Config) hasNetwork(pod *v1.Pod, told *time.Time) bool {
+	if pod.Spec.HostNetwork {
+		return true
+	}
+	why := c.NodeStatus.NetworkNotReady()
+	if why != "" && time.Since(*told) >= networkTelling {
+		*told = time.Now()
+		c.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "NetworkNotReady", "network is not ready: %s", why)
+	}
+	return why == ""
+}
+
 // prepare prepares the devices of the pod's resource claims for a new sandbox. A
 // pod that has one was prepared before; it is prepared again only if that is not
 // known any more.

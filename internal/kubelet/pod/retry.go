@@ -25,6 +25,8 @@ type retries struct {
 	restarts plan.BackOff       // restarts of containers
 	failed   map[string]attempt // failed attempts to start, by container
 
+	networkTold time.Time // see Config.hasNetwork
+
 	mu      sync.Mutex              // guards waiting
 	waiting map[string]status.Cause // why containers do not run, for their statuses
 }

@@ -276,7 +276,7 @@ func (w *worker) sync(ctx context.Context, requested, pod *v1.Pod, observed *cri
 	}
 	p := plan.Compute(w.input(pod, observed, now))
 	next = w.retries.postpone(&p, now, next)
-	if p.CreateSandbox && !w.hasNetwork(pod) {
+	if p.CreateSandbox && !w.config.hasNetwork(pod, &w.retries.networkTold) {
 		return sooner(next, networkPeriod), nil
 	}
 	work, finish := w.inbox.interruptible(ctx, -1)
@@ -301,22 +301,6 @@ func (w *worker) sync(ctx context.Context, requested, pod *v1.Pod, observed *cri
 		next = sooner(next, wait)
 	}
 	return next, err
-}
-
-// networkPeriod is how often a pod looks whether the runtime has a network for it, as in
-// upstream.
-const networkPeriod = time.Second
-
-// hasNetwork reports whether the runtime has the network that the pod needs.
-func (w *worker) hasNetwork(pod *v1.Pod) bool {
-	if pod.Spec.HostNetwork {
-		return true
-	}
-	why := w.config.NodeStatus.NetworkNotReady()
-	if why != "" {
-		w.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "NetworkNotReady", "network is not ready: %s", why)
-	}
-	return why == ""
 }
 
 // recheck observes the result of the work that was just done. It replaces the
