@@ -161,17 +161,17 @@ func (c *Config) Complete() error {
 	if err := c.checkMachine(); err != nil {
 		return err
 	}
+	for _, ip := range c.NodeIPs {
+		if err := node.CheckIP(ip); err != nil {
+			return fmt.Errorf("--node-ip=%s: %w", ip, err)
+		}
+	}
 	if len(c.NodeIPs) == 0 {
 		ip, err := node.DefaultIP()
 		if err != nil {
 			return fmt.Errorf("find the node's address (--node-ip sets it): %w", err)
 		}
 		c.NodeIPs = []string{ip.String()}
-	}
-	for _, ip := range c.NodeIPs {
-		if net.ParseIP(ip) == nil {
-			return fmt.Errorf("--node-ip=%s: not an IP address", ip)
-		}
 	}
 	return nil
 }

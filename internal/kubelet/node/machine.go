@@ -2,6 +2,7 @@ package node
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -237,6 +238,21 @@ func (f *Fixed) FileSystem(path string) (FileSystem, error) {
 		return FileSystem{}, fmt.Errorf("stat the file system of %s: %w", path, fs.ErrNotExist)
 	}
 	return found, nil
+}
+
+// CheckIP returns an error for a text that cannot be the address of a node.
+func CheckIP(text string) error {
+	switch ip := net.ParseIP(text); {
+	case ip == nil:
+		return errors.New("not an IP address")
+	case ip.IsUnspecified():
+		return errors.New("nodeIP can't be an all zeros address")
+	case ip.IsMulticast():
+		return errors.New("nodeIP can't be a multicast address")
+	case ip.IsLinkLocalUnicast():
+		return errors.New("nodeIP can't be a link-local unicast address")
+	}
+	return nil
 }
 
 // DefaultIP returns the IPv4 address of the interface with the default route.

@@ -1,6 +1,9 @@
 package node
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // The processes that a machine can have are bounded by the kernel, and by the
 // control group of the container that the machine is.
@@ -26,6 +29,21 @@ func TestProcessIDs(t *testing.T) {
 		free, total := processIDs(func(path string) string { return tt.files[path] })
 		if free != tt.free || total != tt.total {
 			t.Errorf("%s: %d of %d are free, want %d of %d", what, free, total, tt.free, tt.total)
+		}
+	}
+}
+
+// Other machines reach a node at its address. Loopback is for machines that are alone.
+func TestCheckIP(t *testing.T) {
+	for text, want := range map[string]string{
+		"192.0.2.1": "<nil>", "2001:db8::1": "<nil>", "127.0.0.1": "<nil>", "::1": "<nil>",
+		"": "not an IP address", "alpha": "not an IP address", "192.0.2.1/24": "not an IP address",
+		"0.0.0.0": "nodeIP can't be an all zeros address", "::": "nodeIP can't be an all zeros address",
+		"224.0.0.1": "nodeIP can't be a multicast address", "ff02::1": "nodeIP can't be a multicast address",
+		"169.254.0.1": "nodeIP can't be a link-local unicast address", "fe80::1": "nodeIP can't be a link-local unicast address",
+	} {
+		if got := fmt.Sprint(CheckIP(text)); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
 		}
 	}
 }
