@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -29,4 +30,29 @@ func TestHostsFile(t *testing.T) {
 	check("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n" +
 		"fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n" +
 		"10.1.0.7\tweb-0.web.shop.svc.cluster.local\tweb-0\nfd00::7\tweb-0.web.shop.svc.cluster.local\tweb-0\n" + aliases)
+}
+
+// A pod has a line for each of its addresses, with its domain if it has one.
+func TestHostsFileOfNames(t *testing.T) {
+	for _, test := range []struct {
+		spec v1.PodSpec
+		ips  []string
+		want string // after the lines that all pods have
+	}{
+		{v1.PodSpec{}, []string{"10.1.0.7"}, "10.1.0.7\tweb-0\n"},
+		{v1.PodSpec{}, []string{"10.1.0.7", "fd00::7"}, "10.1.0.7\tweb-0\nfd00::7\tweb-0\n"},
+		{v1.PodSpec{Hostname: "a", Subdomain: "b"}, []string{"10.1.0.7"}, "10.1.0.7\ta.b.shop.svc.cluster.local\ta\n"},
+		{v1.PodSpec{Hostname: "a", Subdomain: "b", SetHostnameAsFQDN: new(true)}, []string{"10.1.0.7"}, "10.1.0.7\ta.b.shop.svc.cluster.local\ta\n"},
+		{v1.PodSpec{Hostname: "a", Subdomain: "b", HostnameOverride: new("c.example.com")}, []string{"10.1.0.7"}, "10.1.0.7\tc.example.com\n"},
+	} {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0"}, Spec: test.spec}
+		got, err := HostsFile(pod, test.ips, "cluster.local", []byte("127.0.0.1 localhost alpha\n"))
+		if _, names, ok := strings.Cut(string(got), "ip6-allrouters\n"); err != nil || !ok || names != test.want {
+			t.Errorf("%q (%v), want the end %q", got, err, test.want)
+		}
+	}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}, Spec: v1.PodSpec{HostNetwork: true}}
+	if got, err := HostsFile(pod, nil, "cluster.local", []byte("127.0.0.1 alpha\n")); err != nil || string(got) != "# Kubernetes-managed hosts file (host network).\n127.0.0.1 alpha\n" {
+		t.Errorf("on the host's network: %q, %v", got, err)
+	}
 }

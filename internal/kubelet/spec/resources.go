@@ -233,10 +233,10 @@ func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResource
 	return r
 }
 
-// SandboxUpdate returns what the runtime is told of the controls of a pod's cgroup
-// after a resize: those without the pod's overhead, and those of the overhead, which
-// counts as request and limit.
-func SandboxUpdate(sandboxID string, pod *v1.Pod, cfsQuota bool) *runtimeapi.UpdatePodSandboxResourcesRequest {
+// sandboxResources returns what the runtime is told of the controls of a pod's cgroup:
+// those without the pod's overhead, and those of the overhead, which counts as request
+// and limit. A runtime that gives each pod a virtual machine adds them up.
+func sandboxResources(pod *v1.Pod, cfsQuota bool) (containers, overhead *runtimeapi.LinuxContainerResources) {
 	own, overhead := *pod, &runtimeapi.LinuxContainerResources{}
 	if cpu, memory := pod.Spec.Overhead.Cpu(), pod.Spec.Overhead.Memory(); len(pod.Spec.Overhead) > 0 {
 		own.Spec.Overhead = nil
@@ -245,7 +245,13 @@ func SandboxUpdate(sandboxID string, pod *v1.Pod, cfsQuota bool) *runtimeapi.Upd
 			overhead.CpuPeriod, overhead.CpuQuota = quotaPeriod, quota
 		}
 	}
-	return &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: sandboxID, Overhead: overhead, Resources: PodResources(&own, cfsQuota)}
+	return PodResources(&own, cfsQuota), overhead
+}
+
+// SandboxUpdate returns what the runtime is told of a pod's sandbox after a resize.
+func SandboxUpdate(sandboxID string, pod *v1.Pod, cfsQuota bool) *runtimeapi.UpdatePodSandboxResourcesRequest {
+	containers, overhead := sandboxResources(pod, cfsQuota)
+	return &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: sandboxID, Overhead: overhead, Resources: containers}
 }
 
 // ToRequirements converts the controls of a running container to the resources

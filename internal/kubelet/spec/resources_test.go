@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"fmt"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -38,5 +39,100 @@ func TestSandboxUpdate(t *testing.T) {
 	pod.Spec.Overhead = nil
 	if o := SandboxUpdate("s", pod, false).GetOverhead(); o == nil || o.GetCpuShares() != 0 || o.GetCpuQuota() != 0 {
 		t.Errorf("without overhead: %v", o)
+	}
+}
+
+// A pod's control group has the requests of its containers, and limits if each container
+// has one, or the pod as a whole.
+func TestPodResources(t *testing.T) {
+	container := func(requests, limits map[string]string) v1.Container {
+		return v1.Container{Name: "main", Resources: resources(requests, limits)}
+	}
+	type list = map[string]string
+	whole := func(requests, limits list) *v1.ResourceRequirements {
+		r := resources(requests, limits)
+		return &r
+	}
+	small, double := list{"cpu": "100m", "memory": "100Mi"}, list{"cpu": "200m", "memory": "200Mi"}
+	sidecar := container(small, double)
+	sidecar.Name, sidecar.RestartPolicy = "sidecar", new(v1.ContainerRestartPolicyAlways)
+	init := container(list{"cpu": "500m"}, list{"cpu": "1", "memory": "1Gi"})
+	init.Name = "init"
+	for what, test := range map[string]struct {
+		spec v1.PodSpec
+		want string // shares, quota and MiB
+	}{
+		"nothing":                     {v1.PodSpec{Containers: []v1.Container{container(nil, nil)}}, "2 0 0"},
+		"requests":                    {v1.PodSpec{Containers: []v1.Container{container(small, nil)}}, "102 0 0"},
+		"limits":                      {v1.PodSpec{Containers: []v1.Container{container(small, double)}}, "102 20000 200"},
+		"one without limits":          {v1.PodSpec{Containers: []v1.Container{container(small, double), container(small, nil)}}, "204 0 0"},
+		"one without a memory limit":  {v1.PodSpec{Containers: []v1.Container{container(small, double), container(small, list{"cpu": "1"})}}, "204 120000 0"},
+		"guaranteed":                  {v1.PodSpec{Containers: []v1.Container{container(double, double)}}, "204 20000 200"},
+		"a very small limit":          {v1.PodSpec{Containers: []v1.Container{container(list{"cpu": "1m"}, list{"cpu": "2m"})}}, "2 1000 0"},
+		"a large init container":      {v1.PodSpec{InitContainers: []v1.Container{init}, Containers: []v1.Container{container(small, double)}}, "512 100000 1024"},
+		"an unlimited init container": {v1.PodSpec{InitContainers: []v1.Container{container(small, nil)}, Containers: []v1.Container{container(small, double)}}, "102 0 0"},
+		"a sidecar":                   {v1.PodSpec{InitContainers: []v1.Container{sidecar}, Containers: []v1.Container{container(small, double)}}, "204 40000 400"},
+		"overhead":                    {v1.PodSpec{Overhead: resources(small, nil).Requests, Containers: []v1.Container{container(small, double)}}, "204 30000 300"},
+		"the pod as a whole":          {v1.PodSpec{Resources: whole(small, double), Containers: []v1.Container{container(nil, nil)}}, "102 20000 200"},
+		"the pod's requests":          {v1.PodSpec{Resources: whole(small, nil), Containers: []v1.Container{container(nil, nil)}}, "102 0 0"},
+	} {
+		for _, quota := range []bool{true, false} {
+			r, want := PodResources(&v1.Pod{Spec: test.spec}, quota), test.want
+			var shares, period, memory int64
+			if _, err := fmt.Sscan(want, &shares, &period, &memory); err != nil {
+				t.Fatal(err)
+			}
+			if !quota {
+				want = fmt.Sprint(shares, 0, memory)
+			}
+			if got := fmt.Sprint(r.GetCpuShares(), r.GetCpuQuota(), r.GetMemoryLimitInBytes()>>20); got != want {
+				t.Errorf("%s, with quotas %t: %s, want %s", what, quota, got, want)
+			}
+		}
+	}
+}
+
+// Programs that ask for a limit that their container does not have get that of the pod as
+// a whole, or what the node has for pods.
+func TestResourceField(t *testing.T) {
+	node := resources(map[string]string{"cpu": "6", "memory": "4Gi", "ephemeral-storage": "10Gi"}, nil).Requests
+	for _, test := range []struct {
+		container, pod          map[string]string // limits
+		resource, divisor, want string
+	}{
+		{nil, nil, "limits.cpu", "", "6"},
+		{nil, nil, "limits.memory", "", "4294967296"},
+		{nil, nil, "limits.ephemeral-storage", "1Gi", "10"},
+		{map[string]string{"cpu": "0", "memory": "0"}, nil, "limits.cpu", "", "6"},
+		{map[string]string{"cpu": "0", "memory": "0"}, nil, "limits.memory", "1Mi", "4096"},
+		{map[string]string{"cpu": "1"}, nil, "limits.cpu", "", "1"},
+		{map[string]string{"cpu": "1"}, nil, "limits.memory", "1Gi", "4"},
+		{map[string]string{"memory": "1Mi"}, nil, "limits.memory", "1Ki", "1024"},
+		{map[string]string{"memory": "1Mi"}, nil, "limits.cpu", "1m", "6000"},
+		{map[string]string{"cpu": "1500m"}, nil, "limits.cpu", "", "2"},
+		{map[string]string{"cpu": "1500m"}, nil, "limits.cpu", "1m", "1500"},
+		{map[string]string{"memory": "1025Ki"}, nil, "limits.memory", "1Mi", "2"},
+		{nil, map[string]string{"cpu": "3", "memory": "2Gi"}, "limits.cpu", "", "3"},
+		{nil, map[string]string{"cpu": "3"}, "limits.memory", "1Gi", "4"},
+		{map[string]string{"cpu": "1"}, map[string]string{"cpu": "3"}, "limits.cpu", "", "1"},
+		{map[string]string{"cpu": "1"}, nil, "requests.cpu", "", "0"},
+		{nil, nil, "requests.memory", "1Mi", "0"},
+	} {
+		c := v1.Container{Name: "main", Resources: resources(nil, test.container)}
+		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}}}
+		if test.pod != nil {
+			r := resources(nil, test.pod)
+			pod.Spec.Resources = &r
+		}
+		ref := &v1.ResourceFieldSelector{Resource: test.resource}
+		if test.divisor != "" {
+			ref.Divisor = resource.MustParse(test.divisor)
+		}
+		if got, err := ResourceField(pod, &c, ref, node); err != nil || got != test.want {
+			t.Errorf("%+v: %s, %v", test, got, err)
+		}
+	}
+	if got, err := ResourceField(&v1.Pod{}, &v1.Container{}, &v1.ResourceFieldSelector{Resource: "shares.cpu"}, node); err == nil {
+		t.Errorf("shares.cpu: %s", got)
 	}
 }

@@ -115,6 +115,7 @@ func Sandbox(pod *v1.Pod, node *Node, attempt uint32, cgroupParent string, userN
 	} else if pod.Spec.HostnameOverride != nil {
 		config.Hostname = *pod.Spec.HostnameOverride
 	}
+	resources, overhead := sandboxResources(pod, *node.Configuration.CPUCFSQuota)
 	config.Linux = &runtimeapi.LinuxPodSandboxConfig{
 		CgroupParent: cgroupParent,
 		SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
@@ -123,7 +124,8 @@ func Sandbox(pod *v1.Pod, node *Node, attempt uint32, cgroupParent string, userN
 			Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 		},
 		Sysctls:   map[string]string{},
-		Resources: PodResources(pod, *node.Configuration.CPUCFSQuota),
+		Resources: resources,
+		Overhead:  overhead,
 	}
 	for name, value := range node.Configuration.DefaultPodSysctls {
 		config.Linux.Sysctls[name] = value
@@ -152,7 +154,7 @@ func Sandbox(pod *v1.Pod, node *Node, attempt uint32, cgroupParent string, userN
 }
 
 func privileged(pod *v1.Pod) bool {
-	for c := range podquery.Containers(&pod.Spec) {
+	for c := range podquery.AllContainers(&pod.Spec) {
 		if sc := c.SecurityContext; sc != nil && sc.Privileged != nil && *sc.Privileged {
 			return true
 		}
