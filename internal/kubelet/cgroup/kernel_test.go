@@ -302,3 +302,27 @@ func TestKillVersion2(t *testing.T) {
 		t.Errorf("a missing group: %v", err)
 	}
 }
+
+// Shares of version 1 and weights of version 2 have the same ends (KEP-2254).
+func TestCPUWeights(t *testing.T) {
+	for shares, want := range map[int64]int64{2: 1, 102: 4, 512: 20, 1024: 39, 2048: 79, 262144: 10000} {
+		if got := cpuWeight(shares); got != want {
+			t.Errorf("%d shares are a weight of %d, want %d", shares, got, want)
+		}
+	}
+}
+
+// A pod has a group below that of its QoS class.
+func TestPaths(t *testing.T) {
+	for class, want := range map[v1.PodQOSClass]string{
+		v1.PodQOSGuaranteed: "/r/kubepods/podx", v1.PodQOSBurstable: "/r/kubepods/burstable/podx", v1.PodQOSBestEffort: "/r/kubepods/besteffort/podx",
+	} {
+		if got := Pod("r", class, "x"); got != want {
+			t.Errorf("%s: %s, want %s", class, got, want)
+		}
+	}
+	p := &Pods{Configuration: &kubeletconfig.KubeletConfiguration{CgroupRoot: "/", CgroupsPerQOS: new(false)}}
+	if got := p.Parent(&v1.Pod{}); got != "" {
+		t.Errorf("without groups for QoS classes a pod's is %s", got)
+	}
+}

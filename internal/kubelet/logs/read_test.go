@@ -43,6 +43,9 @@ func TestRead(t *testing.T) {
 		"limit":      {options: Options{Limit: n(6)}, out: "one\n", err: "tw"},
 		"limit even": {options: Options{Limit: n(8)}, out: "one\n", err: "two\n"},
 		"since":      {options: Options{Since: time.Date(2026, 11, 21, 7, 0, 3, 0, time.UTC)}, out: "four words in all\nno end"},
+		"since none": {options: Options{Since: time.Date(2026, 11, 21, 7, 0, 5, 0, time.UTC)}},
+		"since tail": {options: Options{Tail: n(2), Since: time.Date(2026, 11, 21, 7, 0, 4, 0, time.UTC)}, out: "no end"},
+		"limit time": {options: Options{Timestamps: true, Limit: n(10)}, out: "2026-11-21"}, // times count
 		"timestamps": {options: Options{Timestamps: true, Tail: n(5)}, out: "2026-11-21T07:00:02.000000000Z three\n2026-11-21T07:00:03.000000000Z four words in all\n2026-11-21T07:00:04.000000000Z no end"},
 	} {
 		var out, errs bytes.Buffer
@@ -302,4 +305,40 @@ func TestRuntimeIsAskedInTurns(t *testing.T) {
 			t.Errorf("the runtime was asked %d times in 10 seconds", n)
 		}
 	})
+}
+
+// A line has a time, a stream, tags and what the container wrote. Others are skipped.
+func TestParse(t *testing.T) {
+	const at = "2016-10-20T18:39:20.57606443Z "
+	for line, want := range map[string]string{
+		at + "stdout F some text\n":                   "stdout: some text\n",
+		at + "stderr F some text\n":                   "stderr: some text\n",
+		at + "stdout F no end":                        "stdout: no end",
+		at + "stdout F \n":                            "stdout: \n",
+		at + "stdout F  two spaces\n":                 "stdout:  two spaces\n",
+		at + "stdout P a part\n":                      "stdout: a part",
+		at + "stdout P:one:two a part\n":              "stdout: a part",
+		at + "stdout F:P all of it\n":                 "stdout: all of it\n",
+		"2016-10-20T20:39:20+02:00 stdout F text\n":   "stdout: text\n",
+		at + "stdin F text\n":                         "",
+		at + "stdout F\n":                             "",
+		at + "stdout\n":                               "",
+		at + "\n":                                     "",
+		"2016-10-20 18:39:20 stdout F text\n":         "",
+		"0123456789 stdout F text\n":                  "",
+		"stdout F text\n":                             "",
+		`{"log":"text","stream":"stdout","time":"x"}`: "",
+		"\n": "", "": "",
+	} {
+		got := ""
+		if when, stream, piece, ok := parse([]byte(line)); ok {
+			got = stream + ": " + string(piece)
+			if when.UTC().Format(time.DateTime) != "2016-10-20 18:39:20" {
+				t.Errorf("%q is of %s", line, when)
+			}
+		}
+		if got != want {
+			t.Errorf("%q has %q, want %q", line, got, want)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package memorymanager
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -244,5 +245,63 @@ func TestStateFileWithoutState(t *testing.T) {
 		if raw, err := n.Disk.ReadFile(stateFile, maxState); err != nil || !strings.Contains(string(raw), `"policyName":"`+test.policy+`"`) {
 			t.Errorf("policy %s, content %q: the file has %s (%v)", test.policy, test.content, raw, err)
 		}
+	}
+}
+
+// hinted returns the hints for the memory of the pod's first container, sorted: nodes,
+// with + if they are preferred.
+func (n *node) hinted(pod *v1.Pod) string {
+	hints, known := n.Hints(topologymanager.Request{Pod: pod, Container: &pod.Spec.Containers[0]})[string(v1.ResourceMemory)]
+	if !known {
+		return "no preference"
+	}
+	var text []string
+	for _, h := range hints {
+		one := h.Affinity.String()
+		if h.Preferred {
+			one += "+"
+		}
+		text = append(text, one)
+	}
+	slices.Sort(text)
+	return strings.Join(text, " ")
+}
+
+// The hints are the sets of nodes that have enough memory and serve no container alone, or
+// with others. Those with the fewest nodes that could ever do are preferred.
+func TestHints(t *testing.T) {
+	n := newNode(t)
+	check := func(what string, pod *v1.Pod, want string) {
+		t.Helper()
+		if got := n.hinted(pod); got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	check("either node", n.pod("small", 0, "2Gi"), "0+ 0,1 1+")
+	check("the larger one", n.pod("large", 0, "9Gi"), "0,1 1+")
+	check("both nodes", n.pod("both", 0, "17Gi"), "0,1+")
+	check("no node", n.pod("huge", 0, "18Gi"), "")
+	burstable := n.pod("burstable", 0, "1Gi")
+	delete(burstable.Spec.Containers[0].Resources.Limits, v1.ResourceCPU)
+	check("a burstable pod", burstable, "no preference")
+	pages := providertest.Requests("1", "1Gi")
+	pages["hugepages-2Mi"] = resource.MustParse("1536Mi")
+	check("huge pages of both nodes", n.Add("pages", 0, pages), "0,1+")
+
+	single := n.pod("single", 0, "6Gi")
+	if err := n.admit(single, topologymanager.None); err != nil {
+		t.Fatal(err)
+	}
+	check("a pod that has memory", single, "0+")
+	check("beside it", n.pod("beside", 0, "2Gi"), "0+ 1+")
+	check("more than is left there", n.pod("elsewhere", 0, "3Gi"), "1+")
+	n.Release(single.UID)
+	wide := n.pod("wide", 0, "10Gi")
+	if err := n.admit(wide, topologymanager.None); err != nil {
+		t.Fatal(err)
+	}
+	check("beside one of both nodes", n.pod("again", 0, "2Gi"), "0,1")
+	if got := n.Nodes(wide.UID, "a").String(); got != "0,1" {
+		t.Errorf("the wide pod has memory of %s", got)
 	}
 }

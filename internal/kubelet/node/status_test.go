@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -81,5 +82,31 @@ func TestPodsPerCoreLimitsPods(t *testing.T) {
 		if got := maxPods(&kubeletconfig.KubeletConfiguration{MaxPods: 110, PodsPerCore: perCore}, capacity); got != want {
 			t.Errorf("%d pods on each of 4 cores: %d pods, want %d", perCore, got, want)
 		}
+	}
+}
+
+// A node shows its largest images, each with at most five names, digests first.
+func TestImagesOfANode(t *testing.T) {
+	many := &runtimeapi.Image{Id: "many", Size: 3, RepoDigests: []string{"a@sha256:1", "b@sha256:1"}, RepoTags: []string{"a:1", "a:2", "b:1", "b:2"}}
+	list := []*runtimeapi.Image{
+		{Id: "small", Size: 1, RepoTags: []string{"small:1"}}, many, {Id: "unnamed", Size: 2}, {Id: "large", Size: 9, RepoTags: []string{"large:1"}},
+	}
+	for limit, want := range map[int]string{
+		-1: "large:1 9, a@sha256:1 b@sha256:1 a:1 a:2 b:1 3, small:1 1",
+		50: "large:1 9, a@sha256:1 b@sha256:1 a:1 a:2 b:1 3, small:1 1",
+		2:  "large:1 9, a@sha256:1 b@sha256:1 a:1 a:2 b:1 3",
+		1:  "large:1 9",
+		0:  "",
+	} {
+		var got []string
+		for _, image := range images(list, limit) {
+			got = append(got, fmt.Sprint(strings.Join(image.Names, " "), " ", image.SizeBytes))
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("at most %d: %s, want %s", limit, text, want)
+		}
+	}
+	if list[0].GetId() != "small" || len(many.GetRepoDigests()) != 2 {
+		t.Error("the runtime's list has changed")
 	}
 }

@@ -1,11 +1,14 @@
 package pleg
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
@@ -69,4 +72,69 @@ func TestRelist(t *testing.T) {
 		}
 	}
 	relist("listed", "wake known", "wake of another kubelet", "wake of nobody", "wake stranger")
+}
+
+// silent is a runtime that does not answer while away is set.
+type silent struct {
+	*inmemory.Runtime
+	away bool
+}
+
+var errAway = errors.New("the runtime is away")
+
+func (s *silent) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	if s.away {
+		return nil, errAway
+	}
+	return s.Runtime.ListPodSandbox(ctx, filter)
+}
+
+// A pod is woken when one of its containers starts, ends or is removed. What happens
+// while the runtime does not answer is seen afterwards.
+func TestRelistOfContainers(t *testing.T) {
+	const root = "/var/lib/kubelet"
+	runtime, pods := &silent{Runtime: inmemory.New()}, &calls{}
+	var answer error
+	g := New(runtime, root, pods, func(err error) { answer = err }, prometheus.NewRegistry())
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "known"}}
+	sandbox, err := runtime.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "known"},
+		Labels:   cri.PodLabels(pod), Annotations: cri.SandboxAnnotations(pod, root),
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := runtime.CreateContainer(t.Context(), sandbox, &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Labels: cri.ContainerLabels(pod, "main"),
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed, unchanged := []string{"listed", "wake known"}, []string{"listed"}
+	var last map[types.UID]*cri.Summary
+	for _, step := range []struct {
+		what string
+		do   func() error
+		want []string
+	}{
+		{"it is created", func() error { return nil }, changed},
+		{"nothing happens", func() error { return nil }, unchanged},
+		{"it starts", func() error { return runtime.StartContainer(t.Context(), id) }, changed},
+		{"the runtime is away", func() error { runtime.away = true; return nil }, nil},
+		{"it ends before the runtime is back", func() error { runtime.away = false; return runtime.StopContainer(t.Context(), id, 30) }, changed},
+		{"nothing happens any more", func() error { return nil }, unchanged},
+		{"it is removed", func() error { return runtime.RemoveContainer(t.Context(), id) }, changed},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		*pods = nil
+		last = g.relist(t.Context(), last)
+		if slices.Sort(*pods); !slices.Equal(*pods, step.want) {
+			t.Errorf("%s: calls %q, want %q", step.what, *pods, step.want)
+		}
+		if errors.Is(answer, errAway) != runtime.away {
+			t.Errorf("%s: the answer is %v", step.what, answer)
+		}
+	}
 }

@@ -117,3 +117,28 @@ func TestOtherContainersAreNotRead(t *testing.T) {
 		}
 	}
 }
+
+// Who asks for the log of a container that has none learns why.
+func TestWhyThereIsNoLog(t *testing.T) {
+	for reason, want := range map[string]string{
+		"":                     `container "main" in pod "web" is waiting to start - no logs yet`,
+		"ErrImagePull":         `container "main" in pod "web" is waiting to start: image can't be pulled`,
+		"ImagePullBackOff":     `container "main" in pod "web" is waiting to start: trying and failing to pull image`,
+		"CreateContainerError": `container "main" in pod "web" is waiting to start: CreateContainerError`,
+		"PodInitializing":      `container "main" in pod "web" is waiting to start: PodInitializing`,
+	} {
+		var waits []v1.ContainerStatus
+		if reason != "" {
+			waits = []v1.ContainerStatus{{Name: "main", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}}}
+		}
+		for kind, status := range map[string]v1.PodStatus{"a regular": {ContainerStatuses: waits}, "an init": {InitContainerStatuses: waits}, "an ephemeral": {EphemeralContainerStatuses: waits}} {
+			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Status: status}
+			if got, err := logged(pod, &cri.Pod{}, "main", false); err == nil || err.Error() != want {
+				t.Errorf("%s container: %v, %v, want %s", kind, got, err, want)
+			}
+			if _, err := logged(pod, &cri.Pod{}, "main", true); err == nil || err.Error() != `previous terminated container "main" in pod "web" not found` {
+				t.Errorf("the instance before, of %s container: %v", kind, err)
+			}
+		}
+	}
+}
