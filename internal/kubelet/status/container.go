@@ -72,18 +72,12 @@ func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init boo
 			st.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: u.GetSupplementalGroups()}}
 		}
 	case cri.Exited:
-		dead := terminated(in, newest)
-		done := init && dead.ExitCode == 0 && !podquery.IsSidecar(c) && !newest.Discarded
-		restarts := newest.Discarded || waits && !done && plan.ShouldRestart(in.Pod, c, dead.ExitCode)
-		if restarts && !in.Ended {
-			cause := waitingCause(in, c.Name)
-			st.State.Waiting = &v1.ContainerStateWaiting{Reason: cause.Reason, Message: cause.Message}
-			st.LastTerminationState = v1.ContainerState{Terminated: dead}
-		} else {
-			st.State.Terminated = dead
-		}
-		st.Ready = done
+		end(in, c, newest, &st, terminated(in, newest), init)
 	default:
+		if dead := lost(&st, previous); newest.State == cri.Unknown && dead != nil {
+			end(in, c, newest, &st, dead, init)
+			break
+		}
 		if !waits {
 			cause = Cause{Reason: "ContainerCreating"}
 		}
@@ -94,6 +88,39 @@ func container(in Input, c *v1.Container, previous *v1.ContainerStatus, init boo
 	}
 	st.VolumeMounts = volumeMounts(c, newest)
 	return st
+}
+
+// end sets the state of a container that has ended: it waits if it is started again.
+func end(in Input, c *v1.Container, newest *cri.Container, st *v1.ContainerStatus, dead *v1.ContainerStateTerminated, init bool) {
+	_, waits := in.Waiting[c.Name]
+	st.Ready = init && dead.ExitCode == 0 && !podquery.IsSidecar(c) && !newest.Discarded
+	restarts := newest.Discarded || waits && !st.Ready && plan.ShouldRestart(in.Pod, c, dead.ExitCode)
+	if !restarts || in.Ended {
+		st.State.Terminated = dead
+		return
+	}
+	cause := waitingCause(in, c.Name)
+	st.State.Waiting = &v1.ContainerStateWaiting{Reason: cause.Reason, Message: cause.Message}
+	st.LastTerminationState = v1.ContainerState{Terminated: dead}
+}
+
+// lost returns the end of a container whose state the runtime does not know, nil if it is
+// not known to have run. One that ran has failed: it must not run twice in a pod that
+// never restarts, nor make a pod Pending that runs.
+func lost(st, previous *v1.ContainerStatus) *v1.ContainerStateTerminated {
+	switch {
+	case previous.State.Running != nil:
+		return &v1.ContainerStateTerminated{
+			ExitCode: 137, Reason: "ContainerStatusUnknown", ContainerID: st.ContainerID,
+			Message: "The container could not be located when the pod was terminated",
+		}
+	case previous.ContainerID == st.ContainerID && previous.State.Terminated != nil:
+		return previous.State.Terminated
+	}
+	if last := previous.LastTerminationState.Terminated; last != nil && last.ContainerID == st.ContainerID {
+		return last // it waits for its next start
+	}
+	return nil
 }
 
 // waitingCause returns why a container that has not been created waits.

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -116,6 +117,101 @@ func TestAllocatedResources(t *testing.T) {
 			t.Errorf("%s: resources %v, allocated %v", name, st.Resources, st.AllocatedResources)
 		} else if test.has != "" && (st.Resources.Limits.Cpu().String() != test.has || st.AllocatedResources.Cpu().String() != "2") {
 			t.Errorf("%s: it has %s of the allocated %s CPUs, want %s of 2", name, st.Resources.Limits.Cpu(), st.AllocatedResources.Cpu(), test.has)
+		}
+	}
+}
+
+// shownState returns the state and the last state of a container in short.
+func shownState(s v1.ContainerStatus) string {
+	one := func(s v1.ContainerState) string {
+		switch {
+		case s.Running != nil:
+			return "running"
+		case s.Waiting != nil:
+			return s.Waiting.Reason
+		case s.Terminated != nil:
+			return fmt.Sprint(s.Terminated.ExitCode)
+		}
+		return ""
+	}
+	text := one(s.State)
+	if last := one(s.LastTerminationState); last != "" {
+		text += ", last " + last
+	}
+	return text
+}
+
+// The state of a container follows from its instances, why it does not start, and what was
+// shown before. An init container that has completed does not start again.
+func TestStatesOfContainers(t *testing.T) {
+	const always, onFailure, never = v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever
+	of := func(state cri.State, code int32) *cri.Container {
+		return &cri.Container{ID: fmt.Sprint(code), Name: "main", State: state, ExitCode: code}
+	}
+	exited := func(codes ...int32) (list []*cri.Container) {
+		for _, code := range codes {
+			list = append(list, of(cri.Exited, code))
+		}
+		return list
+	}
+	ended := func(code int32, id string) v1.ContainerState {
+		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code, ContainerID: id}}
+	}
+	running := v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+	waiting := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "error"}}
+	unknown := []*cri.Container{of(cri.Unknown, 0)}
+	for _, test := range []struct {
+		what     string
+		policy   v1.RestartPolicy
+		observed []*cri.Container // newest first
+		cause    string           // why it does not start
+		previous v1.ContainerStatus
+		regular  string
+		init     string // "" if it is the same
+	}{
+		{"it is new", onFailure, nil, "", v1.ContainerStatus{}, "ContainerCreating", "PodInitializing"},
+		{"all are lost", onFailure, nil, "", v1.ContainerStatus{LastTerminationState: ended(3, "")}, "ContainerCreating, last 3", "PodInitializing, last 3"},
+		{"it runs", onFailure, append([]*cri.Container{of(cri.Running, 0)}, exited(1)...), "", v1.ContainerStatus{}, "running, last 1", ""},
+		{"it failed", onFailure, exited(1, 3), "", v1.ContainerStatus{}, "1, last 3", ""},
+		{"it cannot start again", onFailure, exited(2, 4), "error", v1.ContainerStatus{}, "error, last 2", ""},
+		{"it completed", onFailure, exited(0, 5), "error", v1.ContainerStatus{}, "0, last 5", ""},
+		{"it completed, and restarts", always, exited(0, 2), "error", v1.ContainerStatus{}, "error, last 0", "0, last 2"},
+		{"it failed, and restarts", always, exited(1, 3), "error", v1.ContainerStatus{}, "error, last 1", ""},
+		{"it completed for ever", never, exited(0, 2), "error", v1.ContainerStatus{}, "0, last 2", ""},
+		{"it failed for ever", never, exited(1, 3), "error", v1.ContainerStatus{}, "1, last 3", ""},
+		{"unknown, and it ran", onFailure, unknown, "", v1.ContainerStatus{ContainerID: "://0", State: running}, "137", ""},
+		{"unknown for a while", onFailure, unknown, "", v1.ContainerStatus{ContainerID: "://0", State: ended(137, "://0")}, "137", ""},
+		{"unknown, and it waits", onFailure, unknown, "error", v1.ContainerStatus{ContainerID: "://0", State: waiting, LastTerminationState: ended(137, "://0")}, "error, last 137", ""},
+		{"unknown, and never seen", onFailure, unknown, "", v1.ContainerStatus{}, "ContainerCreating", ""},
+	} {
+		in := Input{Pod: &v1.Pod{Spec: v1.PodSpec{RestartPolicy: test.policy}}, Now: time.Unix(1_800_000_000, 0), Observed: &cri.Pod{Containers: test.observed}}
+		if test.cause != "" {
+			in.Waiting = map[string]Cause{"main": {Reason: test.cause}}
+		}
+		test.previous.Name = "main"
+		list, before := []v1.Container{{Name: "main"}}, []v1.ContainerStatus{test.previous}
+		in.Pod.Spec.Containers, in.Previous.ContainerStatuses = list, before
+		if got := shownState(Generate(in).ContainerStatuses[0]); got != test.regular {
+			t.Errorf("%s: %s, want %s", test.what, got, test.regular)
+		}
+		in.Pod.Spec = v1.PodSpec{RestartPolicy: test.policy, InitContainers: list}
+		in.Previous = v1.PodStatus{InitContainerStatuses: before}
+		want := test.init
+		if want == "" {
+			want = test.regular
+		}
+		if got := shownState(Generate(in).InitContainerStatuses[0]); got != want {
+			t.Errorf("%s, an init container: %s, want %s", test.what, got, want)
+		}
+	}
+	for policy, want := range map[v1.RestartPolicy]v1.PodPhase{always: v1.PodRunning, onFailure: v1.PodRunning, never: v1.PodFailed} {
+		got := Generate(Input{
+			Pod: &v1.Pod{Spec: v1.PodSpec{RestartPolicy: policy, Containers: []v1.Container{{Name: "main"}}}}, Now: time.Unix(1_800_000_000, 0),
+			Observed: &cri.Pod{Containers: unknown},
+			Previous: v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{Name: "main", ContainerID: "://0", State: running}}},
+		}).Phase
+		if got != want {
+			t.Errorf("a pod whose container ran, and is unknown: %s, want %s", got, want)
 		}
 	}
 }
