@@ -361,6 +361,9 @@ func TestRejectsWhatDoesNotFit(t *testing.T) {
 		if p := b.get("big"); p.Status.Phase != v1.PodFailed || p.Status.Reason != "OutOfcpu" || p.Status.Message != "Pod was rejected: Node didn't have enough resource: cpu, requested: 5000, used: 0, capacity: 4000" || len(p.Status.ContainerStatuses) != 0 {
 			t.Fatalf("status %+v", p.Status)
 		}
+		if n := b.metrics()["kubelet_admission_rejections_total,OutOfcpu"]; n != 1 {
+			t.Errorf("%v rejections are counted", n)
+		}
 	})
 }
 

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,6 +29,7 @@ type metrics struct {
 	imagesRequested, imagesMounted, imagesFailed prometheus.Counter
 
 	terminated *prometheus.CounterVec // by container_type, exit_code and reason
+	rejections *prometheus.CounterVec // by reason
 
 	orphanedPods  prometheus.Counter
 	restartedPods *prometheus.CounterVec // by static
@@ -61,6 +63,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		imagesFailed:              counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts."),
 		terminated: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_terminated_containers_total", Help: "[ALPHA] Cumulative number of container terminations."},
 			[]string{"container_type", "exit_code", "reason"}),
+		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_admission_rejections_total", Help: "[ALPHA] Cumulative number pod admission rejections by the Kubelet."},
+			[]string{"reason"}),
 		orphanedPods: counter("orphaned_runtime_pods_total", "[ALPHA] Number of pods that have been detected in the container runtime without being already known to the pod worker. This typically indicates the kubelet was restarted while a pod was force deleted in the API or in the local configuration, which is unusual."),
 		restartedPods: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_restarted_pods_total",
 			Help: "[ALPHA] Number of pods that have been restarted because they were deleted and recreated with the same UID while the kubelet was watching them (common for static pods, extremely uncommon for API pods)"},
@@ -72,9 +76,29 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		m.restartedPods.WithLabelValues(staticLabel(static)) // which shows it as 0
 	}
 	r.MustRegister(m.startDuration, m.workerDuration, m.startedContainers, m.failedContainers, m.startedPods, m.failedPods, m.startedUserNamespacedPods, m.failedUserNamespacedPods,
-		m.imagesRequested, m.imagesMounted, m.imagesFailed, m.terminated, m.orphanedPods, m.restartedPods, m.resizes.requested, m.resizes.infeasible, m.resizes.accepted, m.resizes.duration,
+		m.imagesRequested, m.imagesMounted, m.imagesFailed, m.terminated, m.rejections, m.orphanedPods, m.restartedPods, m.resizes.requested, m.resizes.infeasible, m.resizes.accepted, m.resizes.duration,
 		m.startups.total, m.startups.indicator)
 	return m
+}
+
+// rejected counts a pod that the node does not run.
+func (m *metrics) rejected(reason string) {
+	m.rejections.WithLabelValues(rejectionLabel(reason)).Inc()
+}
+
+// rejectionLabel returns the label of a reason for which a pod was rejected. Extended
+// resources have one together, and so have all reasons that upstream does not list.
+func rejectionLabel(reason string) string {
+	switch reason {
+	case "AppArmor", "Evicted", "NodeShutdown", "OutOfcpu", "OutOfephemeral-storage", "OutOfmemory", "OutOfpods", "PodOSNotSupported",
+		"PodOSSelectorNodeLabelDoesNotMatch", "SupplementalGroupsPolicyNotSupported", "SysctlForbidden", "TopologyAffinityError",
+		"UnexpectedAdmissionError", "VolumeAttachmentLimitExceeded":
+		return reason
+	}
+	if strings.HasPrefix(reason, "OutOf") {
+		return "OutOfExtendedResources"
+	}
+	return "Other"
 }
 
 // started counts an attempt to create the sandbox of a pod, and whether it failed.

@@ -39,3 +39,16 @@ kubelet_started_user_namespaced_pods_total 3
 		t.Error(err)
 	}
 }
+
+// Reasons of rejections have a bounded number of labels.
+func TestRejectionLabels(t *testing.T) {
+	for reason, want := range map[string]string{
+		"OutOfcpu": "OutOfcpu", "OutOfpods": "OutOfpods", "OutOfephemeral-storage": "OutOfephemeral-storage", "Evicted": "Evicted",
+		"TopologyAffinityError": "TopologyAffinityError", "OutOfexample.com/gpu": "OutOfExtendedResources", "OutOfhugepages-2Mi": "OutOfExtendedResources",
+		"NodePorts": "Other", "TooManyContainers": "Other", "": "Other",
+	} {
+		if got := rejectionLabel(reason); got != want {
+			t.Errorf("%q is counted as %q, want %q", reason, got, want)
+		}
+	}
+}

@@ -205,6 +205,7 @@ func (w *worker) refuse(pod *v1.Pod, observed *cri.Pod, rejection *admit.Rejecti
 	} else {
 		w.inbox.fail(cause, nil, nil)
 	}
+	w.metrics.rejected(rejection.Reason)
 	w.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, rejection.Reason, rejection.Message)
 }
 

@@ -208,6 +208,7 @@ func (ws *Workers) admit(w *worker) {
 		running := ws.Active()
 		if r := ws.config.Admit(pod, running); r != nil && !ws.preempt(w, r, running) {
 			w.inbox.reject(status.Cause{Reason: r.Reason, Message: status.RejectedPrefix + r.Message})
+			ws.metrics.rejected(r.Reason)
 			ws.config.Recorder.Event(pod, v1.EventTypeWarning, r.Reason, r.Message)
 		}
 	}
