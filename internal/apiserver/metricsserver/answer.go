@@ -32,8 +32,9 @@ const (
 
 // sample holds the measurements from one response of a kubelet.
 type sample struct {
-	node point
-	pods map[types.NamespacedName][]measured
+	node   point
+	pods   map[types.NamespacedName][]measured
+	failed bool // the kubelet could not measure
 }
 
 // measured is a container with its last measurement.
@@ -73,12 +74,17 @@ func read(from io.Reader, received time.Time, known func(pod types.NamespacedNam
 	if n, _ := io.CopyN(io.Discard, from, 1); n > 0 {
 		return nil, errors.New("the answer is longer than the containers of the node account for")
 	}
+	if s.failed {
+		return nil, errors.New("the kubelet cannot read what is used: resource_scrape_error is 1")
+	}
 	return s, nil
 }
 
 // add records a line, and reports whether it is the first one of a container.
 func (s *sample) add(l *line, known func(pod types.NamespacedName, container string) bool) (first bool) {
 	switch string(l.metric) {
+	case "resource_scrape_error":
+		s.failed = l.value != 0
 	case "node_cpu_usage_seconds_total", "node_memory_working_set_bytes":
 		s.node.set(l)
 	case "container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_start_time_seconds":
@@ -169,7 +175,7 @@ func parse(text []byte, received int64) (l line, ok bool) {
 // more than this.
 func wanted(metric []byte) bool {
 	switch string(metric) {
-	case "node_cpu_usage_seconds_total", "node_memory_working_set_bytes",
+	case "node_cpu_usage_seconds_total", "node_memory_working_set_bytes", "resource_scrape_error",
 		"container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_start_time_seconds":
 		return true
 	}

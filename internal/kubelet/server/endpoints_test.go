@@ -75,7 +75,7 @@ func TestEndpointErrors(t *testing.T) {
 		"GET /healthz/syncloop":                                   {http.StatusInternalServerError, "the runtime is away"},
 		"GET /healthz/nothing":                                    {http.StatusNotFound, ""},
 		"GET /stats/summary":                                      {http.StatusInternalServerError, "the runtime is away"},
-		"GET /metrics/resource":                                   {http.StatusInternalServerError, "the runtime is away"},
+		"GET /metrics/resource":                                   {http.StatusOK, "resource_scrape_error 1"},
 		"GET /metrics/cadvisor":                                   {http.StatusInternalServerError, "the runtime is away"},
 		"GET /metrics/probes":                                     {http.StatusOK, ""},
 		"GET /metrics":                                            {http.StatusOK, `kubelet_metrics_provider{provider="cri"} 1`},

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -100,13 +101,23 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 
 func bytes(n uint64) float64 { return float64(n) }
 
+// gather returns what /metrics/resource shows, nil if that cannot be read. Then the answer
+// says so, as upstream's.
 func (s *Server) gather(w http.ResponseWriter, r *http.Request) *statsapi.Summary {
 	summary, err := s.config.Stats.Summary(r.Context(), true)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		klog.FromContext(r.Context()).Error(err, "The usage of resources cannot be read")
+		t := newText(w)
+		t.scraped(1)
+		t.flush()
 		return nil
 	}
 	return summary
+}
+
+// scraped adds whether the usage of resources could not be read: 1, or 0.
+func (t *text) scraped(failed float64) {
+	t.add("resource_scrape_error", "gauge", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", failed)
 }
 
 // metricsResource serves /metrics/resource, which metrics-server reads.
@@ -187,7 +198,7 @@ func (s *Server) metricsResource(w http.ResponseWriter, r *http.Request) {
 			measured(p.Swap.Time, "pod_swap_usage_bytes", "gauge", "[ALPHA] Current amount of the pod swap usage in bytes. Reported only on non-windows systems", p.Swap.SwapUsageBytes, bytes, labels...)
 		}
 	})
-	t.add("resource_scrape_error", "gauge", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", 0)
+	t.scraped(0)
 	t.flush()
 }
 

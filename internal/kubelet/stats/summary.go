@@ -91,7 +91,7 @@ func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsap
 	defer cancel()
 	// A pod with many files delays no other.
 	errs := supervise.ForEach(len(running), func(i int) error {
-		p.addDisk(ctx, &out.Pods[i], running[i].Pod, now)
+		p.addDisk(ctx, &out.Pods[i], running[i].Pod, out.Node.Runtime, now)
 		return nil
 	})
 	return out, errors.Join(errs...)
@@ -228,10 +228,16 @@ func (p *Provider) logs(ctx context.Context, pod *v1.Pod, container string, now 
 		return nil
 	}
 	if fs, err := p.Machine.FileSystem(p.PodLogsDir); err == nil {
-		whole := fsStats(now, fs)
-		out.AvailableBytes, out.CapacityBytes, out.Inodes, out.InodesFree = whole.AvailableBytes, whole.CapacityBytes, whole.Inodes, whole.InodesFree
+		within(out, fsStats(now, fs))
 	}
 	return out
+}
+
+// within adds what there is on the file system of a part. Either may be nil.
+func within(part, whole *statsapi.FsStats) {
+	if part != nil && whole != nil {
+		part.AvailableBytes, part.CapacityBytes, part.Inodes, part.InodesFree = whole.AvailableBytes, whole.CapacityBytes, whole.Inodes, whole.InodesFree
+	}
 }
 
 // systemContainers returns the usage of the control group of all pods.
@@ -294,11 +300,15 @@ func (p *Provider) nodeCores(total uint64) *uint64 {
 	return pointer(uint64(float64(total-last) / now.Sub(at).Seconds()))
 }
 
-// addDisk adds the disk usage of the logs of a pod's containers, that of the pod, which
-// includes the usage of its containers, and that of its volumes.
-func (p *Provider) addDisk(ctx context.Context, st *statsapi.PodStats, pod *v1.Pod, now metav1.Time) {
+// addDisk adds the disk usage of the logs of a pod's containers, the file system of their
+// writable layers, which disks may have, the usage of the pod, which includes that of its
+// containers, and that of its volumes.
+func (p *Provider) addDisk(ctx context.Context, st *statsapi.PodStats, pod *v1.Pod, disks *statsapi.RuntimeStats, now metav1.Time) {
 	for i := range st.Containers {
 		st.Containers[i].Logs = p.logs(ctx, pod, st.Containers[i].Name, now)
+		if disks != nil {
+			within(st.Containers[i].Rootfs, disks.ContainerFs)
+		}
 	}
 	if whole := p.counted(ctx, pod.UID, p.Volumes.PodDir(pod.UID)); whole != nil {
 		for i := range st.Containers {

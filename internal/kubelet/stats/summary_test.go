@@ -164,6 +164,9 @@ func TestSummaryOfPods(t *testing.T) {
 	if got.PodRef.Name != "web" || len(got.Containers) != 1 || got.Containers[0].Name != "main" || *got.Containers[0].Rootfs.UsedBytes != 512 {
 		t.Errorf("pod %+v, want web with the running instance of main", got)
 	}
+	if fs := got.Containers[0].Rootfs; fs.CapacityBytes == nil || *fs.CapacityBytes != 1000 || *fs.AvailableBytes != 10 || *fs.Inodes != 100 || *fs.InodesFree != 1 {
+		t.Errorf("the writable layer is on %+v", fs)
+	}
 	if *got.CPU.UsageNanoCores != 300 || *got.CPU.UsageCoreNanoSeconds != 1e9 || *got.Memory.WorkingSetBytes != 9 || *got.ProcessStats.ProcessCount != 3 {
 		t.Errorf("cpu %+v memory %+v processes %+v", got.CPU, got.Memory, got.ProcessStats)
 	}
