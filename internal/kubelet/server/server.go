@@ -166,7 +166,6 @@ func (s *Server) addHealth(mux *http.ServeMux) {
 // Handler is the secure server's handler without authentication.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	stream := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, httpserver.Stream(h)) }
 	s.addHealth(mux)
 	mux.HandleFunc("GET /pods", s.pods)
 	mux.HandleFunc("GET /pods/{$}", s.pods)
@@ -180,32 +179,52 @@ func (s *Server) Handler() http.Handler {
 	for path, page := range s.config.Pages {
 		mux.Handle("GET "+path, page)
 	}
+	mux.Handle("POST /checkpoint/{namespace}/{pod}/{container}", httpserver.Stream(http.HandlerFunc(s.checkpoint)))
 	if *s.config.Configuration.EnableDebuggingHandlers {
-		mux.HandleFunc("GET /runningpods/", s.runningPods)
-		stream("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
-		for _, method := range []string{http.MethodGet, http.MethodPost} {
-			stream(method+" /exec/{namespace}/{pod}/{container}", s.exec)
-			stream(method+" /exec/{namespace}/{pod}/{uid}/{container}", s.exec)
-			stream(method+" /attach/{namespace}/{pod}/{container}", s.attach)
-			stream(method+" /attach/{namespace}/{pod}/{uid}/{container}", s.attach)
-			stream(method+" /portForward/{namespace}/{pod}", s.portForward)
-			stream(method+" /portForward/{namespace}/{pod}/{uid}", s.portForward)
-		}
-		stream("POST /run/{namespace}/{pod}/{container}", s.run)
-		stream("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
-		stream("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
-		if *s.config.Configuration.EnableSystemLogHandler {
-			mux.Handle("GET /logs/", httpserver.Stream(http.StripPrefix("/logs/", s.systemLogs())))
-		}
-	}
-	if *s.config.Configuration.EnableProfilingHandler {
-		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-		stream("/debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		stream("/debug/pprof/trace", pprof.Trace)
+		s.addDebugging(mux)
+	} else {
+		disabled(mux, "Debug endpoints are disabled.", "/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/")
 	}
 	return mux
+}
+
+// disabled answers requests to paths with why they are not served.
+func disabled(mux *http.ServeMux, why string, paths ...string) {
+	for _, path := range paths {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, why, http.StatusMethodNotAllowed) })
+	}
+}
+
+// addDebugging serves what enableDebuggingHandlers turns off: what runs in containers, the
+// logs, and the profiles of the kubelet.
+func (s *Server) addDebugging(mux *http.ServeMux) {
+	stream := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, httpserver.Stream(h)) }
+	mux.HandleFunc("GET /runningpods/", s.runningPods)
+	stream("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		stream(method+" /exec/{namespace}/{pod}/{container}", s.exec)
+		stream(method+" /exec/{namespace}/{pod}/{uid}/{container}", s.exec)
+		stream(method+" /attach/{namespace}/{pod}/{container}", s.attach)
+		stream(method+" /attach/{namespace}/{pod}/{uid}/{container}", s.attach)
+		stream(method+" /portForward/{namespace}/{pod}", s.portForward)
+		stream(method+" /portForward/{namespace}/{pod}/{uid}", s.portForward)
+	}
+	stream("POST /run/{namespace}/{pod}/{container}", s.run)
+	stream("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
+	if *s.config.Configuration.EnableSystemLogHandler {
+		mux.Handle("GET /logs/", httpserver.Stream(http.StripPrefix("/logs/", s.systemLogs())))
+	} else {
+		disabled(mux, "logs endpoint is disabled.", "/logs/")
+	}
+	if !*s.config.Configuration.EnableProfilingHandler {
+		disabled(mux, "profiling endpoint is disabled.", "/debug/pprof/")
+		return
+	}
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	stream("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	stream("/debug/pprof/trace", pprof.Trace)
 }
 
 func writeJSON(w http.ResponseWriter, value any) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
 // The path and the method of a request decide which permission it needs.
@@ -67,6 +68,36 @@ func TestEveryPathIsAuthorized(t *testing.T) {
 			handler.ServeHTTP(w, httptest.NewRequest(method, "https://node"+path, nil))
 			if w.Code != http.StatusUnauthorized {
 				t.Errorf("%s %s: %d", method, path, w.Code)
+			}
+		}
+	}
+}
+
+// Endpoints that are turned off say so.
+func TestDisabledEndpoints(t *testing.T) {
+	const debugging, logs, profiles = "Debug endpoints are disabled.", "logs endpoint is disabled.", "profiling endpoint is disabled."
+	for what, test := range map[string]struct {
+		change func(*kubeletconfig.KubeletConfiguration)
+		want   map[string]string // by path
+	}{
+		"debugging": {func(c *kubeletconfig.KubeletConfiguration) { c.EnableDebuggingHandlers = new(false) }, map[string]string{
+			"/exec/default/web/main": debugging, "/attach/default/web/main": debugging, "/portForward/default/web": debugging, "/run/default/web/main": debugging,
+			"/containerLogs/default/web/main": debugging, "/runningpods/": debugging, "/logs/": debugging, "/debug/pprof/": debugging, "/debug/pprof/heap": debugging,
+			"/pods": "", "/metrics/probes": "", "/healthz/ping": "",
+		}},
+		"logs":      {func(c *kubeletconfig.KubeletConfiguration) { c.EnableSystemLogHandler = new(false) }, map[string]string{"/logs/": logs, "/logs/x": logs, "/debug/pprof/": "", "/runningpods/": ""}},
+		"profiling": {func(c *kubeletconfig.KubeletConfiguration) { c.EnableProfilingHandler = new(false) }, map[string]string{"/debug/pprof/": profiles, "/debug/pprof/heap": profiles, "/runningpods/": ""}},
+	} {
+		s := newTestServer(t)
+		test.change(s.config.Configuration)
+		handler := s.Handler()
+		for path, want := range test.want {
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			if got := strings.TrimSpace(w.Body.String()); want != "" && (w.Code != http.StatusMethodNotAllowed || got != want) {
+				t.Errorf("without %s, %s: %d %q, want %q", what, path, w.Code, got, want)
+			} else if want == "" && w.Code != http.StatusOK {
+				t.Errorf("without %s, %s: %d %q", what, path, w.Code, got)
 			}
 		}
 	}
