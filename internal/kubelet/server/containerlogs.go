@@ -88,9 +88,12 @@ func (f *firstWrite) Write(p []byte) (int, error) {
 	return flusher{f.w}.Write(p)
 }
 
-// logOptions parses the query of a request for logs.
+// logOptions parses the query of a request for logs. Old clients call tailLines tail.
 func logOptions(q url.Values) (*v1.PodLogOptions, error) {
 	o := &v1.PodLogOptions{}
+	if tail := q.Get("tail"); tail != "" {
+		q.Set("tailLines", tail)
+	}
 	boolean := func(name string, field *bool) error {
 		if !q.Has(name) {
 			return nil

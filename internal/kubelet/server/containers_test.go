@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -139,6 +142,32 @@ func TestWhyThereIsNoLog(t *testing.T) {
 			if _, err := logged(pod, &cri.Pod{}, "main", true); err == nil || err.Error() != `previous terminated container "main" in pod "web" not found` {
 				t.Errorf("the instance before, of %s container: %v", kind, err)
 			}
+		}
+	}
+}
+
+// The parameters of requests for logs are upstream's, with the older name of tailLines.
+func TestLogOptions(t *testing.T) {
+	for query, want := range map[string]v1.PodLogOptions{
+		"":                                {},
+		"tailLines=5":                     {TailLines: new(int64(5))},
+		"tail=5":                          {TailLines: new(int64(5))},
+		"tail=all":                        {},
+		"tailLines=0":                     {TailLines: new(int64(0))},
+		"follow=1":                        {Follow: true},
+		"follow=true&previous=true":       {Follow: true, Previous: true},
+		"follow":                          {Follow: true},
+		"follow=false":                    {},
+		"timestamps=true&limitBytes=1024": {Timestamps: true, LimitBytes: new(int64(1024))},
+		"sinceSeconds=60&stream=Stdout":   {SinceSeconds: new(int64(60)), Stream: new(v1.LogStreamStdout)},
+		"sinceTime=2026-11-21T07:00:00Z":  {SinceTime: &metav1.Time{Time: time.Date(2026, 11, 21, 7, 0, 0, 0, time.UTC)}},
+	} {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := logOptions(values); err != nil || !equality.Semantic.DeepEqual(*got, want) {
+			t.Errorf("%q: %+v, %v, want %+v", query, got, err, want)
 		}
 	}
 }

@@ -179,7 +179,6 @@ func (s *Server) Handler() http.Handler {
 	for path, page := range s.config.Pages {
 		mux.Handle("GET "+path, page)
 	}
-	mux.Handle("POST /checkpoint/{namespace}/{pod}/{container}", httpserver.Stream(http.HandlerFunc(s.checkpoint)))
 	if *s.config.Configuration.EnableDebuggingHandlers {
 		s.addDebugging(mux)
 	} else {
@@ -211,6 +210,7 @@ func (s *Server) addDebugging(mux *http.ServeMux) {
 	}
 	stream("POST /run/{namespace}/{pod}/{container}", s.run)
 	stream("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
+	stream("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
 	if *s.config.Configuration.EnableSystemLogHandler {
 		mux.Handle("GET /logs/", httpserver.Stream(http.StripPrefix("/logs/", s.systemLogs())))
 	} else {

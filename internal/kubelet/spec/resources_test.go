@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // TestPageSizesOutOfRange checks that names of huge pages whose size takes hours
@@ -134,5 +135,22 @@ func TestResourceField(t *testing.T) {
 	}
 	if got, err := ResourceField(&v1.Pod{}, &v1.Container{}, &v1.ResourceFieldSelector{Resource: "shares.cpu"}, node); err == nil {
 		t.Errorf("shares.cpu: %s", got)
+	}
+}
+
+// Shares have the kernel's minimum, and a container's status shows again what it was
+// given.
+func TestSharesAndQuotas(t *testing.T) {
+	for milli, want := range map[int64]int64{0: 2, 1: 2, 2: 2, 3: 3, 4: 4, 32: 32, 64: 65, 100: 102, 250: 256, 500: 512, 1000: 1024, 1500: 1536, 2000: 2048} {
+		if got := CPUShares(milli); got != want {
+			t.Errorf("%dm are %d shares, want %d", milli, got, want)
+		}
+	}
+	c := &v1.Container{Name: "main", Resources: resources(map[string]string{"cpu": "9"}, map[string]string{"cpu": "9"})} // to be
+	for milli := int64(10); milli <= 2000; milli++ {
+		has := ToRequirements(c, &runtimeapi.LinuxContainerResources{CpuShares: CPUShares(milli), CpuQuota: cpuQuota(milli), CpuPeriod: quotaPeriod})
+		if request, limit := has.Requests.Cpu().MilliValue(), has.Limits.Cpu().MilliValue(); request != milli || limit != milli {
+			t.Fatalf("%dm are shown as a request of %dm and a limit of %dm", milli, request, limit)
+		}
 	}
 }

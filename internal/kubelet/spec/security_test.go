@@ -88,3 +88,42 @@ func TestSecurityContexts(t *testing.T) {
 		}
 	}
 }
+
+// With seccompDefault, containers that name no profile have that of the runtime.
+func TestSeccompDefault(t *testing.T) {
+	profile := func(kind v1.SeccompProfileType) *v1.SeccompProfile {
+		return &v1.SeccompProfile{Type: kind, LocalhostProfile: new("audit.json")}
+	}
+	const standard, none, file = v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeUnconfined, v1.SeccompProfileTypeLocalhost
+	for _, test := range []struct {
+		pod, container  *v1.SeccompProfile
+		want, byDefault string // without and with seccompDefault
+	}{
+		{nil, nil, "Unconfined ", "RuntimeDefault "},
+		{profile(none), nil, "Unconfined ", "Unconfined "},
+		{nil, profile(none), "Unconfined ", "Unconfined "},
+		{profile(standard), nil, "RuntimeDefault ", "RuntimeDefault "},
+		{nil, profile(standard), "RuntimeDefault ", "RuntimeDefault "},
+		{profile(none), profile(standard), "RuntimeDefault ", "RuntimeDefault "},
+		{profile(standard), profile(none), "Unconfined ", "Unconfined "},
+		{profile(file), nil, "Localhost /kubelet/seccomp/audit.json", "Localhost /kubelet/seccomp/audit.json"},
+		{profile(none), profile(file), "Localhost /kubelet/seccomp/audit.json", "Localhost /kubelet/seccomp/audit.json"},
+	} {
+		for on, want := range map[bool]string{false: test.want, true: test.byDefault} {
+			node := &Node{
+				Configuration: &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(true), SeccompDefault: &on, SingleProcessOOMKill: new(false)},
+				RootDirectory: "/kubelet",
+			}
+			c := v1.Container{Name: "main", SecurityContext: &v1.SecurityContext{SeccompProfile: test.container}}
+			pod := &v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{SeccompProfile: test.pod}, Containers: []v1.Container{c}}}
+			config, err := ContainerConfig(pod, &c, node, &Instance{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := config.GetLinux().GetSecurityContext().GetSeccomp()
+			if text := got.GetProfileType().String() + " " + got.GetLocalhostRef(); text != want {
+				t.Errorf("pod %v, container %v, by default %t: %q, want %q", test.pod, test.container, on, text, want)
+			}
+		}
+	}
+}
