@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -340,6 +341,9 @@ func (k *Kubelet) run(ctx context.Context) error {
 	}
 	defer startEvents(ctx, k.recorder, &k.config)()
 	k.recorder.Event(node.Reference(k.config.NodeName), v1.EventTypeNormal, "Starting", "Starting kubelet.")
+	if c := &k.config.Configuration; *c.CgroupsPerQOS && slices.Contains(c.EnforceNodeAllocatable, "pods") { // see Pods.ApplyClasses above
+		k.recorder.Event(node.Reference(k.config.NodeName), v1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
+	}
 	if k.shutdown != nil {
 		if err := k.shutdown.Start(ctx); err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -122,4 +123,38 @@ func TestFeaturesOfTheRuntime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A pod whose sandbox has ended gets another one, and an event tells of that.
+func TestSandboxThatEnded(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.create(pod("web"))
+		told := func() (n int) {
+			events, err := b.api.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range events.Items {
+				if e.Reason == "SandboxChanged" && e.Message == "Pod sandbox changed, it will be killed and re-created." && e.Type == v1.EventTypeNormal {
+					n++
+				}
+			}
+			return n
+		}
+		b.after(time.Second)
+		if n := told(); n != 0 {
+			t.Errorf("%d events tell that the first sandbox has changed", n)
+		}
+		sandboxes, err := b.runtime.ListPodSandbox(t.Context(), nil)
+		if err != nil || len(sandboxes) != 1 {
+			t.Fatalf("sandboxes %v, %v", sandboxes, err)
+		}
+		if err := b.runtime.StopPodSandbox(t.Context(), sandboxes[0].GetId()); err != nil {
+			t.Fatal(err)
+		}
+		b.after(30 * time.Second)
+		if got := b.get("web").Status; got.Phase != v1.PodRunning || got.ContainerStatuses[0].RestartCount != 1 || told() != 1 {
+			t.Errorf("afterwards the pod is %s with %d restarts, and %d events", got.Phase, got.ContainerStatuses[0].RestartCount, told())
+		}
+	})
 }

@@ -32,6 +32,9 @@ func (w *worker) apply(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 			w.config.Recorder.Eventf(ContainerReference(pod, name), v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", name, spec.PodName(pod))
 		}
 	}
+	if p.KillPod && p.CreateSandbox {
+		w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	}
 	if p.KillPod {
 		if err := w.runtime.killPod(ctx, pod, observed, GracePeriod(pod, nil)); err != nil {
 			return err
