@@ -151,6 +151,9 @@ func (l *Local) Info() v1.NodeSystemInfo {
 	if info.SystemUUID == "" {
 		info.SystemUUID = info.MachineID
 	}
+	if swap := meminfo("SwapTotal"); swap > 0 {
+		info.Swap = &v1.NodeSwapStatus{Capacity: &swap}
+	}
 	for _, text := range strings.Split(line("/etc/os-release"), "\n") {
 		if name, ok := strings.CutPrefix(text, "PRETTY_NAME="); ok {
 			info.OSImage = strings.Trim(name, `"`)

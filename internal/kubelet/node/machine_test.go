@@ -2,6 +2,8 @@ package node
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 )
 
@@ -45,5 +47,26 @@ func TestCheckIP(t *testing.T) {
 		if got := fmt.Sprint(CheckIP(text)); got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
+	}
+}
+
+// A node shows how much swap space its machine has, if it has any.
+func TestSwapOfTheMachine(t *testing.T) {
+	raw, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		t.Skip("this machine has no /proc:", err)
+	}
+	var want int64
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "SwapTotal:"); ok {
+			if _, err := fmt.Sscan(rest, &want); err != nil {
+				t.Fatal(err)
+			}
+			want *= 1024
+		}
+	}
+	got := (&Local{Disk: "/"}).Info().Swap
+	if (got != nil) != (want > 0) || got != nil && (got.Capacity == nil || *got.Capacity != want) {
+		t.Errorf("the node shows %+v, want %d bytes", got, want)
 	}
 }
