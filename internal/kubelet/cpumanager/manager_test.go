@@ -52,6 +52,7 @@ func set(t *testing.T, text string) cpuset.CPUSet {
 func TestChosenCPUs(t *testing.T) {
 	small := machine(1, 1, 4, 2, 4)  // cores {0,4} {1,5} {2,6} {3,7}
 	large := machine(2, 1, 6, 2, 6)  // node 0: 0-5,12-17; node 1: 6-11,18-23
+	four := machine(2, 2, 10, 2, 10) // node 0: 0-9,40-49; node 1: 10-19,50-59; and so on
 	caches := machine(1, 1, 8, 2, 2) // caches {0,1,8,9} {2,3,10,11} {4,5,12,13} {6,7,14,15}
 	for name, test := range map[string]struct {
 		machine *topology.Machine
@@ -72,6 +73,14 @@ func TestChosenCPUs(t *testing.T) {
 		"no node has enough":           {large, "2-23", 12, Options{DistributeAcrossNUMA: true}, "6-11,18-23"},
 		"even on two nodes":            {large, "0-23", 16, Options{DistributeAcrossNUMA: true}, "0-3,6-9,12-15,18-21"},
 		"one node is enough":           {large, "0-23", 4, Options{DistributeAcrossNUMA: true}, "0-1,12-13"},
+		"a thread beside a used one":   {small, "1,3,5-7", 1, Options{}, "6"},
+		"nothing":                      {small, "0-7", 0, Options{}, ""},
+		"the free node after another":  {four, "1-39,41-79", 60, Options{}, "10-39,50-79"},
+		"three nodes, evenly":          {four, "0-79", 48, Options{DistributeAcrossNUMA: true}, "0-7,10-17,20-27,40-47,50-57,60-67"},
+		"the nodes that have most":     {four, "2-29,31-39,42-69,71-79", 48, Options{DistributeAcrossNUMA: true}, "10-17,20-27,31-38,50-57,60-67,71-78"},
+		"the rest to the first nodes":  {four, "0-79", 62, Options{DistributeAcrossNUMA: true}, "0-7,10-17,20-27,30-37,40-47,50-57,60-66,70-76"},
+		"the rest where most is left":  {four, "0-3,10-13,20-23,30-36,40-43,50-53,60-63,70-76", 34, Options{DistributeAcrossNUMA: true}, "0-3,10-13,20-23,30-34,40-43,50-53,60-63,70-74"},
+		"one from the emptier node":    {large, "1-23", 1, Options{DistributeAcrossNUMA: true}, "6"},
 		"used cores for the rest":      {large, "0-9,12-23", 14, Options{DistributeAcrossNUMA: true}, "0-3,6-8,12-14,18-20,22"},
 		"a whole cache":                {caches, "0-15", 4, Options{PreferAlignByUncoreCache: true}, "0-1,8-9"},
 		"a cache that has enough":      {caches, "1-15", 4, Options{PreferAlignByUncoreCache: true}, "2-3,10-11"},
@@ -445,6 +454,82 @@ func TestOptions(t *testing.T) {
 	for name := range maps.Keys(all) {
 		if got, err := ParseOptions(Static, map[string]string{name: "true"}, on); err != nil || got != all[name] {
 			t.Errorf("%s: %v (%v)", name, got, err)
+		}
+	}
+	off, err := feature.Parse([]string{"CPUManagerPolicyBetaOptions=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := func(one, other string) string {
+		return "static policy options " + one + " and " + other + " can not be used at the same time"
+	}
+	for _, test := range []struct {
+		policy, options string
+		gates           *feature.Set
+		want            string // an error, none if empty
+	}{
+		{None, "", off, ""},
+		{None, "full-pcpus-only=true", on, "None policy: received unsupported options=map[full-pcpus-only:true]"},
+		{Static, "", off, ""},
+		{Static, "full-pcpus-only=true strict-cpu-reservation=true", off, ""},
+		{Static, "distribute-cpus-across-numa=true", off, `CPU Manager Policy Beta-level Options not enabled, but option "distribute-cpus-across-numa" provided`},
+		{Static, "align-by-socket=true", off, `CPU Manager Policy Alpha-level Options not enabled, but option "align-by-socket" provided`},
+		{Static, "unknown=true", on, `unknown CPU Manager Policy option: "unknown"`},
+		{Static, "full-pcpus-only=maybe", on, `bad value for option "full-pcpus-only": strconv.ParseBool: parsing "maybe": invalid syntax`},
+		{Static, "full-pcpus-only=true distribute-cpus-across-numa=true", on, ""},
+		{Static, "full-pcpus-only=true distribute-cpus-across-cores=true", on, both("full-pcpus-only", "distribute-cpus-across-cores")},
+		{Static, "distribute-cpus-across-numa=true distribute-cpus-across-cores=true", on, both("distribute-cpus-across-numa", "distribute-cpus-across-cores")},
+		{Static, "full-pcpus-only=true distribute-cpus-across-cores=false", on, ""},
+	} {
+		values := map[string]string{}
+		for _, option := range strings.Fields(test.options) {
+			name, value, _ := strings.Cut(option, "=")
+			values[name] = value
+		}
+		text := ""
+		if _, err := ParseOptions(test.policy, values, test.gates); err != nil {
+			text = err.Error()
+		}
+		if text != test.want {
+			t.Errorf("%s, %s: %q, want %q", test.policy, test.options, text, test.want)
+		}
+	}
+}
+
+// Hints are the sets of nodes that have enough CPUs. Those are preferred (with a *)
+// that are as small as they could be on an empty machine.
+func TestHints(t *testing.T) {
+	for name, test := range map[string]struct{ cpus, free, has, want string }{
+		"each node has them":     {"2", "2-11", "", "0* 1* 0,1"},
+		"one node has them":      {"5", "2-11", "", "1* 0,1"},
+		"no node has so many":    {"7", "2-11", "", "0,1*"},
+		"too few are free":       {"2", "1,3", "", "0,1"},
+		"more than are free":     {"11", "2-11", "", ""},
+		"a reserved one":         {"2", "0-1", "", ""},
+		"has them on node 0":     {"2", "0", "1,7", "0* 0,1"},
+		"has them on node 1":     {"2", "0", "3,9", "1* 0,1"},
+		"has them on both":       {"10", "0", "1-10", "0,1*"},
+		"has more than it wants": {"2", "0", "1,3,7,9", ""},
+		"wants more than it has": {"10", "0", "1,3,7,9", ""},
+	} {
+		n := newNode(t, machine(2, 1, 3, 2, 3), "0") // node 0: 0-2,6-8; node 1: 3-5,9-11
+		pod := n.pod("p", 0, test.cpus)
+		n.shared = set(t, test.free)
+		if test.has != "" {
+			n.set(pod.UID, "a", set(t, test.has))
+		}
+		for _, hints := range []topologymanager.Hints{n.Hints(topologymanager.Request{Pod: pod, Container: &pod.Spec.Containers[0]}), n.PodHints(pod)} {
+			var got []string
+			for _, h := range hints["cpu"] {
+				text := h.Affinity.String()
+				if h.Preferred {
+					text += "*"
+				}
+				got = append(got, text)
+			}
+			if text := strings.Join(got, " "); text != test.want || hints["cpu"] == nil {
+				t.Errorf("%s: %q, want %q", name, text, test.want)
+			}
 		}
 	}
 }

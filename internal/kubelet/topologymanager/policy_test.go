@@ -43,6 +43,12 @@ func TestMerge(t *testing.T) {
 		"two nodes are needed":   {[]Hints{{"a": {hint(0, 1)}}, {"b": {hint(0, 1)}}}, "0,1", []string{SingleNUMANode}},
 		"only worse hints":       {[]Hints{{"a": {hint(-1, 0, 1)}}}, "0,1", []string{Restricted, SingleNUMANode}},
 		"preferred before small": {[]Hints{{"a": {hint(-1, 0), hint(0, 1)}}}, "0,1", []string{SingleNUMANode}},
+		"one of two is worse":    {[]Hints{{"a": {hint(0)}}, {"b": {hint(-1, 0)}}}, "0", []string{Restricted, SingleNUMANode}},
+		"one needs more nodes":   {[]Hints{{"a": {hint(1)}}, {"b": {hint(0, 1)}}}, "1", []string{Restricted, SingleNUMANode}},
+		"anywhere, but worse":    {[]Hints{{"a": {{}}}}, "0,1", []string{Restricted, SingleNUMANode}},
+		"anywhere":               {[]Hints{{"a": {{Preferred: true}}}}, "0,1", nil},
+		"one has no preference":  {[]Hints{{"a": {hint(0), hint(1), hint(-1, 0, 1)}}, nil}, "0", nil},
+		"of one provider":        {[]Hints{{"a": {hint(1), hint(-1, 0, 1)}, "b": {hint(0), hint(1), hint(-1, 0, 1)}}}, "1", nil},
 	} {
 		for _, policyName := range []string{BestEffort, Restricted, SingleNUMANode} {
 			p := &policy{name: policyName, nodes: []int{0, 1}}
@@ -50,9 +56,32 @@ func TestMerge(t *testing.T) {
 			if rejects := slices.Contains(test.reject, policyName); ok == rejects {
 				t.Errorf("%s: %s admits: %t", name, policyName, ok)
 			}
-			if ok && policyName != SingleNUMANode && got.Affinity.String() != test.want {
-				t.Errorf("%s: %s chooses %s, want %s", name, policyName, got.Affinity, test.want)
+			text := "0,1" // of a single node that may be any
+			if got.Affinity != nil {
+				text = got.Affinity.String()
 			}
+			if ok && text != test.want {
+				t.Errorf("%s: %s chooses %s, want %s", name, policyName, text, test.want)
+			}
+		}
+	}
+}
+
+// Of hints that are not preferred, the one wins that has as many nodes as the
+// resource that needs most: fewer nodes would not do, more are further apart.
+func TestHintsThatAreNotPreferred(t *testing.T) {
+	for want, hints := range map[string][]Hint{
+		"0,1":   {hint(-1, 0, 1)},
+		"0,3":   {hint(-1, 0, 3)},
+		"2,3":   {hint(-1, 2, 3)},
+		"1,2":   {hint(-1, 1, 2), hint(-1, 2, 3)},
+		"1,3":   {hint(-1, 1, 2, 3), hint(-1, 1, 3), hint(-1, 2, 3)},
+		"0,1,2": {hint(-1, 0, 1, 2)},
+	} {
+		p := &policy{name: BestEffort, nodes: []int{0, 1, 2, 3}}
+		got, _ := p.merge([]Hints{{"a": {hint(-1, 0, 1, 2, 3), hint(-1, 0, 1)}}, {"b": hints}})
+		if got.Affinity.String() != want || got.Preferred {
+			t.Errorf("%s, preferred %t; want %s", got.Affinity, got.Preferred, want)
 		}
 	}
 }
@@ -255,6 +284,48 @@ func TestPodWithoutNeedsDoesNotWait(t *testing.T) {
 		cancel()
 		if err := m.Admit(ended, pod, func(string) bool { return false }); err != nil || len(p.got) > 0 {
 			t.Errorf("policy %s: %v, allocated %v", name, err, p.got)
+		}
+	}
+}
+
+// Sidecars run beside what comes after them, other init containers one by one.
+func TestPodNeeds(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	for _, test := range []struct {
+		init       string // how much each needs, with a * for a sidecar
+		containers string
+		want       int
+	}{
+		{"0", "0", 0},
+		{"", "2", 2},
+		{"2", "5", 5},
+		{"5", "2", 5},
+		{"2 4", "2 4", 6},
+		{"1*", "1", 2},
+		{"5 1* 2* 3*", "1", 7},
+		{"5 1* 2* 5 3*", "1", 8},
+		{"10* 200", "100", 210},
+	} {
+		pod := &v1.Pod{}
+		for _, need := range strings.Fields(test.init) {
+			c := v1.Container{Name: strings.TrimSuffix(need, "*")}
+			if c.Name != need {
+				c.RestartPolicy = &always
+			}
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		}
+		for _, need := range strings.Fields(test.containers) {
+			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: need})
+		}
+		got := PodNeeds(pod, func(c *v1.Container) int {
+			n, err := strconv.Atoi(c.Name)
+			if err != nil {
+				t.Error(err)
+			}
+			return n
+		})
+		if got != test.want {
+			t.Errorf("%s, then %s: %d, want %d", test.init, test.containers, got, test.want)
 		}
 	}
 }
