@@ -323,6 +323,18 @@ func TestBackOff(t *testing.T) {
 	}
 }
 
+// A container is stable after ten minutes, also if it never waits for long.
+func TestShortBackOff(t *testing.T) {
+	for lasts, want := range map[time.Duration]time.Duration{time.Second: 2 * time.Second, 5 * time.Minute: 2 * time.Second, 11 * time.Minute: 0} {
+		b := BackOff{Initial: 2 * time.Second, Max: 2 * time.Second}
+		b.Started("a", now, now)
+		exit := now.Add(lasts)
+		if until, delay := b.Until("a", exit, exit); delay != want || until.Sub(exit) != want {
+			t.Errorf("after it ran for %s, it waits %s for a back-off of %s, want %s", lasts, until.Sub(exit), delay, want)
+		}
+	}
+}
+
 // A container waits no longer than its back-off if the clock is set back after
 // it has exited, whether or not it waits already.
 func TestBackOffAfterTheClockIsSetBack(t *testing.T) {

@@ -83,9 +83,13 @@ func Hash(c *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
+// stableAfter is how long a container has to run until its back-off begins anew,
+// whatever the longest back-off is, as in upstream.
+const stableAfter = 10 * time.Minute
+
 // BackOff is the back-off between restarts of the containers of one pod:
 // Initial at first, doubled with each restart up to Max, and reset after a
-// container has run for twice Max. The zero value with Initial and Max set is
+// container has run for ten minutes. The zero value with Initial and Max set is
 // ready to use. It belongs to one goroutine.
 type BackOff struct {
 	Initial time.Duration
@@ -107,7 +111,7 @@ type backOffEntry struct {
 // negative.
 func (b *BackOff) Until(key string, finished, now time.Time) (time.Time, time.Duration) {
 	entry, ok := b.entries[key]
-	if !ok || finished.Sub(entry.updated) > 2*b.Max {
+	if !ok || finished.Sub(entry.updated) > stableAfter {
 		return now, 0
 	}
 	if !entry.finished.Equal(finished) {
@@ -123,7 +127,7 @@ func (b *BackOff) Started(key string, finished, now time.Time) {
 		b.entries = make(map[string]backOffEntry)
 	}
 	entry, ok := b.entries[key]
-	if !ok || finished.Sub(entry.updated) > 2*b.Max {
+	if !ok || finished.Sub(entry.updated) > stableAfter {
 		entry.delay = b.Initial
 	} else {
 		entry.delay = min(2*entry.delay, b.Max)
