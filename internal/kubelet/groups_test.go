@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -44,6 +45,30 @@ func TestControlGroupInUseIsRemovedLater(t *testing.T) {
 		b.after(time.Minute)
 		if b.groups.Get(group) != nil {
 			t.Error("the group of a pod that is gone is left")
+		}
+	})
+}
+
+// An event tells of a pod whose control group cannot be made. It starts once that is
+// possible.
+func TestControlGroupCannotBeMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		groups := &busyGroups{Groups: b.groups}
+		b.configure = func(c *Config) { c.Groups = groups }
+		b.start()
+		defer func() { b.stop() }()
+		b.after(time.Second)
+		groups.fails.Store(true)
+		b.create(pod("web"))
+		b.after(time.Second)
+		if got := b.events("FailedCreatePodContainer"); len(got) == 0 || !strings.Contains(got[0], "unable to ensure pod container exists: ") {
+			t.Errorf("events %q", got)
+		}
+		groups.fails.Store(false)
+		b.after(5 * time.Minute)
+		if phase := b.get("web").Status.Phase; phase != v1.PodRunning {
+			t.Errorf("five minutes after it is possible the pod is %s", phase)
 		}
 	})
 }

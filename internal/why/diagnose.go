@@ -279,7 +279,7 @@ func (d *diagnosis) startup() {
 	if d.pod.Status.Phase != v1.PodPending {
 		return
 	}
-	failures := reasons("FailedMount", "FailedMapVolume", "FailedAttachVolume", "FailedCreatePodSandBox", "NetworkNotReady", "FailedToCreatePodContainer", "FailedPrepareDynamicResources", "HostPortConflict", "FailedBinding")
+	failures := reasons("FailedMount", "FailedMapVolume", "FailedAttachVolume", "FailedCreatePodSandBox", "NetworkNotReady", "FailedCreatePodContainer", "FailedPrepareDynamicResources", "HostPortConflict", "FailedBinding")
 	if e := latest(d.events, failures); e != nil {
 		what := map[string]string{"FailedMount": "volumes", "FailedMapVolume": "volumes", "FailedAttachVolume": "volumes", "FailedPrepareDynamicResources": "resource claims"}[e.Reason]
 		f := Finding{Subject: cmp.Or(what, "pod sandbox"), Reason: e.Reason, Message: fmt.Sprintf("%s (%s)", oneLine(e.Message), times(e, d.now)), brief: oneLine(e.Message)}

@@ -118,11 +118,12 @@ func (m *Manager) Run(ctx context.Context) {
 		}
 	}
 	supervise.Contain(ctx, "images", detect)
+	failed := false
 	supervise.Every(ctx, collectPeriod, func() {
 		supervise.Contain(ctx, "images", detect)
 		supervise.Contain(ctx, "images", func() { m.removeOld(ctx) })
 		supervise.Contain(ctx, "images", func() { m.removeExcess(ctx) })
-		supervise.Contain(ctx, "images", func() { m.collect(ctx) })
+		supervise.Contain(ctx, "images", func() { failed = m.collected(ctx, m.collect(ctx), failed) })
 		supervise.Contain(ctx, "images", func() { m.prune(ctx) })
 	})
 }
@@ -172,31 +173,46 @@ func (m *Manager) imageFS(ctx context.Context) (string, error) {
 // collect frees disk space down to the low threshold if the usage of the image
 // file system is above the high threshold. A high threshold of 100 percent means
 // never.
-func (m *Manager) collect(ctx context.Context) {
+func (m *Manager) collect(ctx context.Context) error {
 	c := m.config.Configuration
 	if *c.ImageGCHighThresholdPercent == 100 {
-		return
+		return nil
 	}
 	disk, err := m.FileSystem(ctx)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The free space for images cannot be read, no image is removed")
-		return
+		return fmt.Errorf("read the free space for images: %w", err)
 	}
 	if disk.Total == 0 {
-		return
+		return nil
 	}
 	used := 100 - int(disk.Bytes*100/disk.Total)
 	if used < int(*c.ImageGCHighThresholdPercent) {
-		return
+		return nil
 	}
 	want := disk.Total*int64(100-*c.ImageGCLowThresholdPercent)/100 - disk.Bytes
-	if freed := m.Free(ctx, want); freed < want {
-		m.config.Recorder.Eventf(node.Reference(m.config.NodeName), v1.EventTypeWarning, "FreeDiskSpaceFailed",
-			"Insufficient free disk space on the node's image filesystem (%d%% of %.1f GiB used). "+
-				"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
-				"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
-			used, float64(disk.Total)/(1<<30), freed)
+	freed := m.Free(ctx, want)
+	if freed >= want {
+		return nil
 	}
+	message := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %.1f GiB used). "+
+		"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
+		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
+		used, float64(disk.Total)/(1<<30), freed)
+	m.config.Recorder.Event(node.Reference(m.config.NodeName), v1.EventTypeWarning, "FreeDiskSpaceFailed", message)
+	return errors.New(message)
+}
+
+// collected reports whether collect failed, and records an event if it did so the time
+// before, too: once may pass by itself.
+func (m *Manager) collected(ctx context.Context, err error, before bool) bool {
+	if err == nil || ctx.Err() != nil {
+		return false
+	}
+	klog.FromContext(ctx).Error(err, "Removing images that are not in use failed, will try again")
+	if before {
+		m.config.Recorder.Event(node.Reference(m.config.NodeName), v1.EventTypeWarning, "ImageGCFailed", err.Error())
+	}
+	return true
 }
 
 // Free removes unused images until want bytes are free, as far as there are

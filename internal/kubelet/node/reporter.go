@@ -86,6 +86,7 @@ type Reporter struct {
 	registered  bool            // a Node object had allocatable
 	watched     bool            // the watch shows the Node object
 	withdrawn   bool            // the Node object was deleted while it was cordoned
+	cordoned    bool            // as the last event of it says
 	podCIDR     string          // of the node
 	sentPodCIDR string          // that the runtime has
 }
@@ -384,7 +385,15 @@ func (r *Reporter) observe(ctx context.Context, node *v1.Node) {
 		r.allocatable, r.registered = node.Status.Allocatable, true
 	}
 	r.podCIDR = cidr
+	var changed []string
+	if cordoned := node.Spec.Unschedulable; cordoned != r.cordoned {
+		r.cordoned, changed = cordoned, []string{"NodeSchedulable"}
+		if cordoned {
+			changed = []string{"NodeNotSchedulable"}
+		}
+	}
 	r.mu.Unlock()
+	r.recordTransitions(changed)
 	r.sendPodCIDR(ctx)
 	if first {
 		r.config.Registered()

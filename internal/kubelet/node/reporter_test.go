@@ -505,6 +505,30 @@ func TestRebootedNode(t *testing.T) {
 	})
 }
 
+// Events tell of a node that is cordoned, and of the end of that.
+func TestCordonedNode(t *testing.T) {
+	run(t, func(t *testing.T, r *Reporter, s *server, _ *restartingRuntime) {
+		for _, cordoned := range []bool{true, true, false} {
+			n := s.node(t).DeepCopy()
+			n.Spec.Unschedulable = cordoned
+			if _, err := s.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		var got []string
+		for events := r.config.Recorder.(*record.FakeRecorder).Events; len(events) > 0; {
+			if e := <-events; strings.Contains(e, "Schedulable") {
+				got = append(got, e)
+			}
+		}
+		want := []string{"Normal NodeNotSchedulable Node alpha status is now: NodeNotSchedulable", "Normal NodeSchedulable Node alpha status is now: NodeSchedulable"}
+		if !slices.Equal(got, want) {
+			t.Errorf("events %q, want %q", got, want)
+		}
+	})
+}
+
 // A node that does not measure its pods' use of the disk offers none of it.
 func TestCapacityWithoutLocalStorage(t *testing.T) {
 	machine := &Fixed{Resources: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceEphemeralStorage: resource.MustParse("1Gi")}}

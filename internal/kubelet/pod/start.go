@@ -361,7 +361,7 @@ func (k *kuberuntime) createSandbox(ctx context.Context, pod *v1.Pod, observed *
 		}
 	}
 	if err := k.config.CGroups.Apply(pod); err != nil {
-		k.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedToCreatePodContainer", "unable to ensure pod container exists: %v", err)
+		k.config.Recorder.Eventf(Reference(pod), v1.EventTypeWarning, "FailedCreatePodContainer", "unable to ensure pod container exists: %v", err)
 		return "", nil, err
 	}
 	if err := k.config.Files.MkdirAll(config.GetLogDirectory(), 0o755); err != nil {
