@@ -272,7 +272,7 @@ func (k *Kubelet) newServer() (*server.Config, error) {
 		Stats: &stats.Provider{
 			NodeName: k.config.NodeName, Started: time.Now(), Pods: k.pods.Observed, Runtime: k.runtime.Runtime(), Machine: k.config.Machine,
 			Count: k.eviction.Count, Volumes: k.volumes, Measured: k.usage, CGroups: k.cgroups, ImageFS: k.images.FileSystem,
-			PodLogsDir: c.PodLogsDir,
+			ImagesUsed: k.images.Used, PodLogsDir: c.PodLogsDir,
 		},
 		Files: k.config.Files, CheckpointDir: filepath.Join(k.config.RootDirectory, "checkpoints"),
 		NodeName: k.config.NodeName, Metrics: k.config.Metrics, Pages: k.config.Pages, SystemLogs: "/var/log",

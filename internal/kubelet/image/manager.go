@@ -170,6 +170,23 @@ func (m *Manager) imageFS(ctx context.Context) (string, error) {
 	return path, nil
 }
 
+// Used returns what the images use of their file system, as the runtime says. It returns
+// nil if the runtime does not.
+func (m *Manager) Used(ctx context.Context) *runtimeapi.FilesystemUsage {
+	ctx, cancel := context.WithTimeout(ctx, fileSystemTimeout)
+	defer cancel()
+	info, err := m.config.Images.ImageFsInfo(ctx)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("The runtime does not say what its images use", "err", err)
+		return nil
+	}
+	all := info.GetImageFilesystems()
+	if len(all) == 0 {
+		return nil
+	}
+	return all[0]
+}
+
 // collect frees disk space down to the low threshold if the usage of the image
 // file system is above the high threshold. A high threshold of 100 percent means
 // never.

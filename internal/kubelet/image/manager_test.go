@@ -99,6 +99,19 @@ func TestCollectMeasuresTheImageFileSystem(t *testing.T) {
 	}
 }
 
+// What the images use is what the runtime says, if it does.
+func TestUsed(t *testing.T) {
+	runtime := inmemorytest.New()
+	m := newManager(runtime, node.FileSystem{})
+	if got := m.Used(t.Context()).GetFsId().GetMountpoint(); got != imageFS {
+		t.Errorf("the images are on %q", got)
+	}
+	runtime.Images().SetRoot("")
+	if got := m.Used(t.Context()); got != nil {
+		t.Errorf("a runtime that does not say it uses %v", got)
+	}
+}
+
 // Events say how full the disk is if too few images are unused, and that it stays so.
 func TestImagesThatDoNotSuffice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

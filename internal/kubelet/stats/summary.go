@@ -50,6 +50,8 @@ type Provider struct {
 	PodLogsDir string
 	// ImageFS returns what is free on the file system of the runtime's images.
 	ImageFS func(ctx context.Context) (node.FileSystem, error)
+	// ImagesUsed returns what the images use of it, nil if that is not known.
+	ImagesUsed func(ctx context.Context) *runtimeapi.FilesystemUsage
 
 	mu       sync.Mutex // guards what follows
 	cpuTotal uint64     // nanoseconds of the node at cpuTime
@@ -127,14 +129,16 @@ func (p *Provider) podStats(pod pod.Observed, ofContainers []*runtimeapi.Contain
 	return st
 }
 
+// value returns what the runtime says, nil if it does not say anything.
+func value(v *runtimeapi.UInt64Value) *uint64 {
+	if v == nil {
+		return nil
+	}
+	return pointer(v.GetValue())
+}
+
 func containerStats(s *runtimeapi.ContainerStats) statsapi.ContainerStats {
 	c := statsapi.ContainerStats{Name: s.GetAttributes().GetMetadata().GetName(), StartTime: metav1.Now()}
-	value := func(v *runtimeapi.UInt64Value) *uint64 {
-		if v == nil {
-			return nil
-		}
-		return pointer(v.GetValue())
-	}
 	if cpu := s.GetCpu(); cpu != nil {
 		c.CPU = &statsapi.CPUStats{Time: metav1.NewTime(time.Unix(0, cpu.GetTimestamp())), UsageNanoCores: value(cpu.GetUsageNanoCores()), UsageCoreNanoSeconds: value(cpu.GetUsageCoreNanoSeconds())}
 	}
@@ -273,6 +277,9 @@ func (p *Provider) nodeStats(ctx context.Context, now metav1.Time, onlyCPUAndMem
 	n.Runtime = &statsapi.RuntimeStats{ImageFs: n.Fs, ContainerFs: n.Fs}
 	if images, err := p.ImageFS(ctx); err == nil && images.Total > 0 {
 		n.Runtime.ImageFs = fsStats(now, images)
+		if used := p.ImagesUsed(ctx); used.GetUsedBytes() != nil {
+			n.Runtime.ImageFs.UsedBytes, n.Runtime.ImageFs.InodesUsed = value(used.GetUsedBytes()), value(used.GetInodesUsed())
+		}
 		n.Runtime.ContainerFs = n.Runtime.ImageFs // the runtime keeps writable layers with the images
 	}
 	n.Rlimit = &statsapi.RlimitStats{Time: now, MaxPID: pointer(free.PIDsTotal), NumOfRunningProcesses: pointer(free.PIDsTotal - free.PIDs)}

@@ -138,6 +138,7 @@ func newProvider(t *testing.T) (*Provider, *measured) {
 		ImageFS: func(context.Context) (node.FileSystem, error) {
 			return node.FileSystem{Bytes: 10, Total: 1000, Inodes: 1, InodesTotal: 100}, nil
 		},
+		ImagesUsed: func(context.Context) *runtimeapi.FilesystemUsage { return nil },
 		CGroups: &cgroup.Pods{Configuration: &kubeletconfig.KubeletConfiguration{}, Groups: groups{
 			"/":                                   {CPUNanoseconds: 5e9, WorkingSetBytes: 50},
 			"/kubepods":                           {},
@@ -218,6 +219,15 @@ func TestSummaryOfTheNode(t *testing.T) {
 	}
 	if fs := n.Runtime.ImageFs; *fs.CapacityBytes != 1000 || *fs.UsedBytes != 990 || *fs.InodesFree != 1 {
 		t.Errorf("the image file system has %d of %d bytes in use", *fs.UsedBytes, *fs.CapacityBytes)
+	}
+	p.ImagesUsed = func(context.Context) *runtimeapi.FilesystemUsage {
+		return &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 300}, InodesUsed: &runtimeapi.UInt64Value{Value: 30}}
+	}
+	if summary, err = p.Summary(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if fs := summary.Node.Runtime.ImageFs; *fs.CapacityBytes != 1000 || *fs.UsedBytes != 300 || *fs.InodesUsed != 30 || *fs.AvailableBytes != 10 {
+		t.Errorf("the images use %d of %d bytes and %d inodes", *fs.UsedBytes, *fs.CapacityBytes, *fs.InodesUsed)
 	}
 }
 
