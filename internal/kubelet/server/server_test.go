@@ -160,7 +160,7 @@ func TestSystemLogs(t *testing.T) {
 	*off.EnableSystemLogHandler = false
 	w := httptest.NewRecorder()
 	(&Server{config: Config{Configuration: off, SystemLogs: root}}).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/logs/pods/file", nil))
-	if w.Code != http.StatusNotFound {
+	if w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("without enableSystemLogHandler: %d %q", w.Code, w.Body)
 	}
 }
