@@ -275,7 +275,7 @@ func (k *Kubelet) newServer() (*server.Config, error) {
 			ImagesUsed: k.images.Used, PodLogsDir: c.PodLogsDir,
 		},
 		Files: k.config.Files, CheckpointDir: filepath.Join(k.config.RootDirectory, "checkpoints"),
-		NodeName: k.config.NodeName, Metrics: k.config.Metrics, Pages: k.config.Pages, SystemLogs: "/var/log",
+		NodeName: k.config.NodeName, Metrics: k.config.Metrics, Requests: server.NewRequests(k.config.Metrics), Pages: k.config.Pages, SystemLogs: "/var/log",
 	}
 	var client kubernetes.Interface
 	if k.config.Client != nil {

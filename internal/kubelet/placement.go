@@ -94,7 +94,7 @@ func (k *Kubelet) newPlacement(gates *feature.Set) (*placement, error) {
 	}
 	p.memory, err = memorymanager.New(memorymanager.Config{
 		Configuration: c, Machine: machine, Capacity: capacity, StateFile: filepath.Join(config.RootDirectory, "memory_manager_state"), Files: config.Files,
-		SourcesReady: ready, Active: occupying,
+		SourcesReady: ready, Active: occupying, Metrics: config.Metrics,
 	})
 	if err != nil {
 		return nil, err

@@ -38,6 +38,9 @@ func TestCriticalPodPreempts(t *testing.T) {
 		if large.Status.Reason != "Preempting" || large.Status.Message != "Preempted in order to admit critical pod" || conditionOf(large, v1.DisruptionTarget) != v1.ConditionTrue {
 			t.Errorf("the evicted pod has the status %+v", large.Status)
 		}
+		if n := b.metrics()["kubelet_preemptions,cpu"]; n != 1 {
+			t.Errorf("%v preemptions are counted", n)
+		}
 		b.create(pod("too-large", requesting("4", 2_000_000_000)))
 		b.after(time.Minute)
 		if phase("too-large") != v1.PodFailed || phase("critical") != v1.PodRunning || phase("small") != v1.PodRunning {

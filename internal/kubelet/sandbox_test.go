@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -120,6 +121,34 @@ func TestFeaturesOfTheRuntime(t *testing.T) {
 			}
 			if mounts := b.get("may").Status.ContainerStatuses[0].VolumeMounts; len(mounts) != 1 || *mounts[0].RecursiveReadOnly != mode {
 				t.Errorf("able %t: mounts %+v", able, mounts)
+			}
+		})
+	}
+}
+
+// sandboxless is a runtime that runs no sandboxes.
+type sandboxless struct{ internalapi.RuntimeService }
+
+func (sandboxless) RunPodSandbox(context.Context, *runtimeapi.PodSandboxConfig, string) (string, error) {
+	return "", errors.New("no room")
+}
+
+// How long the runtime takes for sandboxes is measured, and how often it fails.
+func TestSandboxesAreMeasured(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			if fails {
+				b.configure = func(c *Config) { c.Runtime = sandboxless{b.runtime} }
+			}
+			b.start()
+			defer func() { b.stop() }()
+			b.create(pod("web"))
+			b.after(time.Second)
+			m := b.metrics()
+			all, failed := m["kubelet_run_podsandbox_duration_seconds,"], m["kubelet_run_podsandbox_errors_total,"]
+			if !fails && (all != 1 || failed != 0) || fails && (all == 0 || failed != all) {
+				t.Errorf("fails %t: %v sandboxes are measured, %v have failed", fails, all, failed)
 			}
 		})
 	}

@@ -43,11 +43,17 @@ func (m *Manager) Needs(pod *v1.Pod) bool {
 
 // Allocate guarantees a container its memory. It implements
 // topologymanager.Provider.
-func (m *Manager) Allocate(_ context.Context, r topologymanager.Request) error {
+func (m *Manager) Allocate(_ context.Context, r topologymanager.Request) (err error) {
 	wanted := m.wants(r.Pod, r.Container)
 	if len(wanted) == 0 {
 		return nil
 	}
+	m.pinnings.Inc()
+	defer func() {
+		if err != nil {
+			m.failures.Inc()
+		}
+	}()
 	m.releaseInactive()
 	m.mu.Lock()
 	defer m.mu.Unlock()

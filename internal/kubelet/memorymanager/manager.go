@@ -15,6 +15,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,6 +50,7 @@ type Config struct {
 	// whose containers may run.
 	SourcesReady func() bool
 	Active       func() []*v1.Pod
+	Metrics      prometheus.Registerer // nil: the metrics are not shown
 }
 
 // Manager is the memory manager. Its methods may be called from any goroutine.
@@ -56,6 +58,8 @@ type Manager struct {
 	config Config
 	policy string
 	file   statefile.File[state.MemoryManagerCheckpoint]
+
+	pinnings, failures prometheus.Counter
 
 	mu       sync.Mutex // guards what follows
 	blocks   map[types.UID]map[string][]state.Block
@@ -71,6 +75,13 @@ func New(c Config) (*Manager, error) {
 		file: statefile.File[state.MemoryManagerCheckpoint]{
 			Manager: "memory manager", Path: c.StateFile, MaxSize: maxState, Files: c.Files, Unmarshal: state.Unmarshal, Dispensable: policy == None,
 		},
+		pinnings: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_memory_manager_pinning_requests_total", Help: "[ALPHA] The number of memory pages allocations which required pinning."}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_memory_manager_pinning_errors_total", Help: "[ALPHA] The number of memory pages allocations which required pinning that failed."}),
+	}
+	if c.Metrics != nil {
+		c.Metrics.MustRegister(m.pinnings, m.failures)
 	}
 	if policy != Static {
 		return m, nil

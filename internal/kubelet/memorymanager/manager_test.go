@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
@@ -303,5 +304,11 @@ func TestHints(t *testing.T) {
 	check("beside one of both nodes", n.pod("again", 0, "2Gi"), "0,1")
 	if got := n.Nodes(wide.UID, "a").String(); got != "0,1" {
 		t.Errorf("the wide pod has memory of %s", got)
+	}
+	if err := n.admit(n.pod("too much", 0, "18Gi"), topologymanager.None); err == nil {
+		t.Error("a pod has more memory than there is")
+	}
+	if all, failed := testutil.ToFloat64(n.pinnings), testutil.ToFloat64(n.failures); all != 3 || failed != 1 {
+		t.Errorf("%v allocations are counted, %v of them failed", all, failed)
 	}
 }

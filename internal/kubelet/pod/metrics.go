@@ -30,6 +30,11 @@ type metrics struct {
 
 	terminated *prometheus.CounterVec // by container_type, exit_code and reason
 	rejections *prometheus.CounterVec // by reason
+	preempted  *prometheus.CounterVec // by the resource for which, as preemption_signal
+
+	// What it took the runtime to run sandboxes, and how many it could not, by handler.
+	sandboxDuration *prometheus.HistogramVec
+	sandboxErrors   *prometheus.CounterVec
 
 	orphanedPods  prometheus.Counter
 	restartedPods *prometheus.CounterVec // by static
@@ -65,6 +70,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			[]string{"container_type", "exit_code", "reason"}),
 		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_admission_rejections_total", Help: "[ALPHA] Cumulative number pod admission rejections by the Kubelet."},
 			[]string{"reason"}),
+		preempted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_preemptions", Help: "[ALPHA] Cumulative number of pod preemptions by preemption resource"},
+			[]string{"preemption_signal"}),
+		sandboxDuration: nativehistogram.NewVec(prometheus.HistogramOpts{Name: "kubelet_run_podsandbox_duration_seconds",
+			Help: "[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.", Buckets: prometheus.DefBuckets}, []string{"runtime_handler"}),
+		sandboxErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_run_podsandbox_errors_total",
+			Help: "[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler."}, []string{"runtime_handler"}),
 		orphanedPods: counter("orphaned_runtime_pods_total", "[ALPHA] Number of pods that have been detected in the container runtime without being already known to the pod worker. This typically indicates the kubelet was restarted while a pod was force deleted in the API or in the local configuration, which is unusual."),
 		restartedPods: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_restarted_pods_total",
 			Help: "[ALPHA] Number of pods that have been restarted because they were deleted and recreated with the same UID while the kubelet was watching them (common for static pods, extremely uncommon for API pods)"},
@@ -76,7 +87,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		m.restartedPods.WithLabelValues(staticLabel(static)) // which shows it as 0
 	}
 	r.MustRegister(m.startDuration, m.workerDuration, m.startedContainers, m.failedContainers, m.startedPods, m.failedPods, m.startedUserNamespacedPods, m.failedUserNamespacedPods,
-		m.imagesRequested, m.imagesMounted, m.imagesFailed, m.terminated, m.rejections, m.orphanedPods, m.restartedPods, m.resizes.requested, m.resizes.infeasible, m.resizes.accepted, m.resizes.duration,
+		m.imagesRequested, m.imagesMounted, m.imagesFailed, m.terminated, m.rejections, m.preempted, m.sandboxDuration, m.sandboxErrors, m.orphanedPods, m.restartedPods, m.resizes.requested, m.resizes.infeasible, m.resizes.accepted, m.resizes.duration,
 		m.startups.total, m.startups.indicator)
 	return m
 }

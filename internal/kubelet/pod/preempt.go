@@ -3,6 +3,7 @@ package pod
 import (
 	"context"
 	"math"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -32,6 +33,7 @@ func (ws *Workers) preempt(w *worker, rejected *admit.Rejection, running []*v1.P
 		}
 		if r := victim.inbox.request(); !r.ending() {
 			const message = "Preempted in order to admit critical pod"
+			ws.metrics.preempted.WithLabelValues(strings.TrimPrefix(rejected.Reason, "OutOf")).Inc()
 			ws.config.Recorder.Event(Reference(pod), v1.EventTypeWarning, preempted, message)
 			victim.inbox.fail(status.Cause{Reason: preempted, Message: message}, nil, &v1.PodCondition{
 				Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,

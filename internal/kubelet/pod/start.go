@@ -379,7 +379,9 @@ func (k *kuberuntime) createSandbox(ctx context.Context, pod *v1.Pod, observed *
 	}
 	began := time.Now()
 	id, err = k.config.Runtime.RunPodSandbox(ctx, config, handler)
+	k.metrics.sandboxDuration.WithLabelValues(handler).Observe(time.Since(began).Seconds())
 	if err != nil {
+		k.metrics.sandboxErrors.WithLabelValues(handler).Inc()
 		return fail(err)
 	}
 	response, err := k.config.Runtime.PodSandboxStatus(ctx, id, false)

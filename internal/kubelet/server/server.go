@@ -86,6 +86,7 @@ type Config struct {
 	CheckpointDir string // of archives of containers
 	NodeName      string
 	Metrics       prometheus.Gatherer     // what the kubelet counts of its own work
+	Requests      *Requests               // nil: requests are not measured
 	SystemLogs    string                  // folder of /logs/, if the configuration has that page
 	Pages         map[string]http.Handler // more pages by path
 }
@@ -128,7 +129,7 @@ func (s *Server) Run(ctx context.Context) {
 	if s.config.ClientCAs != nil {
 		httpserver.AdvertiseClientCAs(secured, s.config.ClientCAs)
 	}
-	secure := httpserver.New(ctx, s.authorized(s.Handler()), secured)
+	secure := httpserver.New(ctx, s.config.Requests.measure(s.authorized(s.Handler())), secured)
 	secure.BaseContext = func(net.Listener) context.Context { return ctx }
 	plain := httpserver.New(ctx, s.healthHandler(), nil)
 	var serving supervise.WaitGroup
