@@ -56,6 +56,7 @@ type Provider struct {
 	mu       sync.Mutex // guards what follows
 	cpuTotal uint64     // nanoseconds of the node at cpuTime
 	cpuTime  time.Time
+	cpuUsed  map[string]cpuUse // by the id of a container
 }
 
 // countTime bounds how long Summary counts files: what is not counted then is left out.
@@ -74,6 +75,7 @@ func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsap
 	if !onlyCPUAndMemory {
 		networks = p.networks(ctx)
 	}
+	p.forgetCores(byPod)
 	out := &statsapi.Summary{Node: p.nodeStats(ctx, now, onlyCPUAndMemory), Pods: []statsapi.PodStats{}}
 	var running []pod.Observed
 	for _, pod := range p.Pods() {
@@ -106,7 +108,7 @@ func (p *Provider) podStats(pod pod.Observed, ofContainers []*runtimeapi.Contain
 	if s := pod.Runtime.ReadySandbox(); s != nil {
 		st.StartTime = metav1.NewTime(s.CreatedAt)
 	}
-	var cores uint64
+	var cores *uint64 // nil: none is known
 	for _, s := range ofContainers {
 		running := pod.Runtime.FindID(s.GetAttributes().GetId())
 		if running == nil || running.State != cri.Running {
@@ -115,15 +117,21 @@ func (p *Provider) podStats(pod pod.Observed, ofContainers []*runtimeapi.Contain
 		c := containerStats(s)
 		c.StartTime = metav1.NewTime(running.StartedAt)
 		p.addPressure(&c, path.Join(cgroup.Pod(p.CGroups.Configuration.CgroupRoot, podquery.QOSClass(pod.Pod), pod.UID), running.ID), now)
+		if c.CPU != nil && c.CPU.UsageNanoCores == nil {
+			c.CPU.UsageNanoCores = p.cores(running.ID, s.GetCpu())
+		}
 		if c.CPU != nil && c.CPU.UsageNanoCores != nil {
-			cores += *c.CPU.UsageNanoCores
+			if cores == nil {
+				cores = pointer(uint64(0))
+			}
+			*cores += *c.CPU.UsageNanoCores
 		}
 		st.Containers = append(st.Containers, c)
 	}
 	if usage, err := p.CGroups.Usage(pod.Pod); err == nil {
 		st.CPU, st.Memory = fromGroup(usage, now)
 		st.Swap, st.IO = swap(usage, now), ioStats(usage.Pressures, now)
-		st.CPU.UsageNanoCores = &cores
+		st.CPU.UsageNanoCores = cores
 		st.ProcessStats = &statsapi.ProcessStats{ProcessCount: pointer(usage.Processes)}
 	}
 	return st
