@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,6 +136,7 @@ func (p *Providers) read(path, binDirectory string, sum io.Writer) error {
 			{one.Name == "" || one.Name == "." || one.Name == ".." || strings.ContainsAny(one.Name, "/\\ \t\n"), "name must be the name of a program in --image-credential-provider-bin-dir"},
 			{slices.ContainsFunc(p.all, func(o *provider) bool { return o.config.Name == one.Name }), "name is not unique"},
 			{len(one.MatchImages) == 0, "at least 1 item in matchImages is required"},
+			{slices.ContainsFunc(one.MatchImages, noURL), fmt.Sprintf("matchImages %q: each must be a URL without its scheme", one.MatchImages)},
 			{one.DefaultCacheDuration == nil, "defaultCacheDuration is required"},
 			{one.DefaultCacheDuration != nil && one.DefaultCacheDuration.Duration < 0, "defaultCacheDuration must not be negative"},
 			{!slices.Contains(pluginVersions(), one.APIVersion), fmt.Sprintf("apiVersion %q: want one of %q", one.APIVersion, pluginVersions())},
@@ -155,6 +157,12 @@ func (p *Providers) read(path, binDirectory string, sum io.Writer) error {
 	return errors.Join(errs...)
 }
 
+// noURL reports whether a pattern of images cannot match any.
+func noURL(pattern string) bool {
+	_, err := url.Parse("https://" + pattern)
+	return err != nil
+}
+
 // pluginVersions are the versions of the protocol that programs may speak.
 func pluginVersions() []string {
 	const group = credentialv1.GroupName
@@ -162,12 +170,13 @@ func pluginVersions() []string {
 }
 
 // Credentials returns the logins of all providers for an image, the most
-// specific first. account is that of the pod, or nil. Providers that fail are
-// logged and left out.
+// specific first. Providers get its repository, as upstream's. account is that of
+// the pod, or nil. Providers that fail are logged and left out.
 func (p *Providers) Credentials(ctx context.Context, image string, account *Account) []Credential {
 	if p == nil {
 		return nil
 	}
+	image = repository(image)
 	var found []match
 	answered := map[string]bool{} // registries
 	for _, one := range p.all {

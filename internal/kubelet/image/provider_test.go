@@ -73,14 +73,26 @@ func TestCredentialProvider(t *testing.T) {
 	if got := p.Credentials(t.Context(), "example.org/app:1", nil); len(got) != 0 {
 		t.Errorf("an image that does not match has credentials %+v", got)
 	}
-	want := `{"kind":"CredentialProviderRequest","apiVersion":"credentialprovider.kubelet.k8s.io/v1","image":"` + name + `"} get robot`
+	const want = `{"kind":"CredentialProviderRequest","apiVersion":"credentialprovider.kubelet.k8s.io/v1","image":"private.example.com/team/app"} get robot`
 	if got := calls(); len(got) != 1 || got[0] != want {
 		t.Errorf("requests %q, want one, %q", got, want)
 	}
 }
 
+// Providers are asked for repositories, by their full names.
+func TestRepository(t *testing.T) {
+	for name, want := range map[string]string{
+		"nginx": "docker.io/library/nginx", "nginx:1": "docker.io/library/nginx", "team/app:1": "docker.io/team/app", "localhost:5000/app:1": "localhost:5000/app",
+		"example.com/a/b": "example.com/a/b", "example.com/a@sha256:" + strings.Repeat("a", 64): "example.com/a", "no name": "no name",
+	} {
+		if got := repository(name); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
 func TestCacheKeysOfCredentialProviders(t *testing.T) {
-	images := []string{"a.example.com/one", "a.example.com/one", "a.example.com/two", "b.example.com/one"}
+	images := []string{"a.example.com/one", "a.example.com/one:2", "a.example.com/two:1", "b.example.com/one"} // tags do not count
 	for _, test := range []struct {
 		key, more string
 		calls     int
@@ -129,16 +141,20 @@ func TestProviderConfigurations(t *testing.T) {
 		return providerHead + oneProvider("one") + "  tokenAttributes: {" + attributes + "}\n"
 	}
 	for wrong, want := range map[string]string{
-		"kind: Pod\napiVersion: v1\n":                                                         "CredentialProviderConfig",
-		providerHead + "  []\n":                                                               "at least 1 item",
-		providerHead + oneProvider("three"):                                                   "no such program",
-		providerHead + oneProvider("../one"):                                                  "name must be",
-		providerHead + oneProvider("one") + oneProvider("one"):                                "not unique",
-		providerHead + oneProvider("one") + "  colour: red\n":                                 "colour",
-		providerHead + strings.ReplaceAll(oneProvider("one"), "k8s.io/v1", "k8s.io/v9"):       "apiVersion",
-		tokens("cacheType: Token, requireServiceAccount: true"):                               "tokenAttributes.serviceAccountTokenAudience is required",
-		tokens("serviceAccountTokenAudience: a, cacheType: Pod, requireServiceAccount: true"): "tokenAttributes.cacheType",
-		tokens("serviceAccountTokenAudience: a, cacheType: Token"):                            "tokenAttributes.requireServiceAccount",
+		"kind: Pod\napiVersion: v1\n":        "CredentialProviderConfig",
+		providerHead + "  []\n":              "at least 1 item",
+		providerHead + oneProvider("three"):  "no such program",
+		providerHead + oneProvider("../one"): "name must be",
+		providerHead + strings.Replace(oneProvider("one"), "*.example.com", "%invalid%", 1):                                                                                                              "matchImages",
+		providerHead + strings.Replace(oneProvider("one"), "['*.example.com']", "[]", 1):                                                                                                                 "at least 1 item in matchImages",
+		providerHead + strings.Replace(oneProvider("one"), "  defaultCacheDuration: 1h\n", "", 1):                                                                                                        "defaultCacheDuration is required",
+		providerHead + strings.Replace(oneProvider("one"), "1h", "-1h", 1):                                                                                                                               "defaultCacheDuration must not be negative",
+		providerHead + oneProvider("one") + oneProvider("one"):                                                                                                                                           "not unique",
+		providerHead + oneProvider("one") + "  colour: red\n":                                                                                                                                            "colour",
+		providerHead + strings.ReplaceAll(oneProvider("one"), "k8s.io/v1", "k8s.io/v9"):                                                                                                                  "apiVersion",
+		tokens("cacheType: Token, requireServiceAccount: true"):                                                                                                                                          "tokenAttributes.serviceAccountTokenAudience is required",
+		tokens("serviceAccountTokenAudience: a, cacheType: Pod, requireServiceAccount: true"):                                                                                                            "tokenAttributes.cacheType",
+		tokens("serviceAccountTokenAudience: a, cacheType: Token"):                                                                                                                                       "tokenAttributes.requireServiceAccount",
 		tokens("serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: false, requiredServiceAccountAnnotationKeys: [k]"):                                                              "needs requireServiceAccount",
 		tokens("serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [k], optionalServiceAccountAnnotationKeys: [k]"):                    "twice",
 		tokens("serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, optionalServiceAccountAnnotationKeys: ['a b']"):                                                           "annotation key",
@@ -205,7 +221,7 @@ func TestTokensForCredentialProviders(t *testing.T) {
 				t.Errorf("%s: credentials %+v", cacheType, got)
 			}
 		}
-		want := `{"kind":"CredentialProviderRequest","apiVersion":"credentialprovider.kubelet.k8s.io/v1","image":"` + name +
+		const want = `{"kind":"CredentialProviderRequest","apiVersion":"credentialprovider.kubelet.k8s.io/v1","image":"private.example.com/team/app` +
 			`","serviceAccountToken":"t1 for registry","serviceAccountAnnotations":{"example.com/role":"reader"}} get robot`
 		if got := requests(); len(got) != calls || got[0] != want {
 			t.Errorf("%s: requests %q, want %d, first %q", cacheType, got, calls, want)
