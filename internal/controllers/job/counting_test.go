@@ -59,7 +59,7 @@ func TestPodsWithoutIndex(t *testing.T) {
 		t.Errorf("status %v", st)
 	}
 	c := &jobs{backoffs: map[controller.Key]backoffRecord{}}
-	if n, _ := c.recordFailures(job, pods); n != 0 {
+	if n := c.recordFailures(job, pods, time.Now()).failures; n != 0 {
 		t.Errorf("%d failures delay new pods", n)
 	}
 }
@@ -187,10 +187,10 @@ func TestFailuresSinceLastSuccess(t *testing.T) {
 		}
 		add(v1.PodSucceeded, c.succeeded)
 		add(v1.PodFailed, c.failed)
-		n, at := (&jobs{backoffs: map[controller.Key]backoffRecord{}}).recordFailures(job, pods)
-		got := fmt.Sprint(n)
-		if n > 0 {
-			got += fmt.Sprint(" at ", at.Unix())
+		r := (&jobs{backoffs: map[controller.Key]backoffRecord{}}).recordFailures(job, pods, time.Unix(1000, 0))
+		got := fmt.Sprint(r.failures)
+		if r.failures > 0 {
+			got += fmt.Sprint(" at ", r.lastFailure.Unix())
 		}
 		if got != c.want {
 			t.Errorf("succeeded at %v, failed at %v: %s failures, want %s", c.succeeded, c.failed, got, c.want)

@@ -74,13 +74,14 @@ func TestDeletedPodsAreNotFailures(t *testing.T) {
 	deleted, failure := podOf(job, 1, -1, v1.PodRunning), podOf(job, 2, -1, v1.PodFailed)
 	deleted.DeletionTimestamp = &metav1.Time{Time: time.Unix(900, 0)}
 	deleted.Finalizers = nil
-	if n, at := c.recordFailures(job, []*v1.Pod{deleted}); n != 0 || !at.IsZero() {
-		t.Errorf("%d failures at %v", n, at)
+	now := time.Unix(1000, 0)
+	if r := c.recordFailures(job, []*v1.Pod{deleted}, now); r.failures != 0 || !r.lastFailure.IsZero() {
+		t.Errorf("%d failures at %v", r.failures, r.lastFailure)
 	}
-	if n, _ := c.recordFailures(job, []*v1.Pod{deleted, failure}); n != 1 {
+	if n := c.recordFailures(job, []*v1.Pod{deleted, failure}, now).failures; n != 1 {
 		t.Errorf("%d failures, want 1", n)
 	}
-	if n, _ := c.recordFailures(job, nil); n != 1 || len(c.backoffs[controller.Key{Namespace: "default", Name: "work"}].counted) != 0 {
+	if n := c.recordFailures(job, nil, now).failures; n != 1 || len(c.backoffs[controller.Key{Namespace: "default", Name: "work"}].counted) != 0 {
 		t.Errorf("%d failures, want 1; remembers %v", n, c.backoffs)
 	}
 }

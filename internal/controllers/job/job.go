@@ -64,6 +64,7 @@ type jobs struct {
 	pods    cache.SharedIndexInformer
 	control *workload.PodControl
 	orphans *controller.Queue[controller.Key] // pods; see orphans.go
+	started controller.Moments[controller.Key]
 
 	mu       sync.Mutex // guards the following
 	backoffs map[controller.Key]backoffRecord
@@ -77,7 +78,7 @@ type backoffRecord struct {
 	job         types.UID
 	failures    int // consecutive
 	lastFailure time.Time
-	counted     map[types.UID]bool // finished pods that have been processed
+	counted     map[types.UID]time.Time // finished pods that have been processed, and when they ended
 }
 
 func newController(env *controller.Env, workers int, counted *counts) (controller.Controller, error) {
@@ -138,8 +139,13 @@ func (c *jobs) reconcile(ctx context.Context, job *batch.Job, satisfied bool) (*
 	if err != nil {
 		return nil, err
 	}
-	failures, lastFailure := c.recordFailures(job, owned)
-	p := decide(snapshot{job: job, pods: owned, now: time.Now(), stale: !satisfied}, failures, lastFailure)
+	now := time.Now()
+	record := c.recordFailures(job, owned, now)
+	s := snapshot{job: job, pods: owned, now: now, ended: record.counted, stale: !satisfied}
+	if job.Status.StartTime != nil {
+		s.started = c.started.At(cache.MetaObjectToName(job), job.Status.StartTime.Time, now)
+	}
+	p := decide(s, record.failures, record.lastFailure)
 	if p.requeueAfter > 0 {
 		c.Queue.AddAfter(cache.MetaObjectToName(job), p.requeueAfter)
 	}
@@ -175,40 +181,42 @@ func (c *jobs) shown(job *batch.Job) bool {
 	return true
 }
 
-// recordFailures processes the finished pods of a Job. It returns the number of
-// consecutive failures since the last success, and the time of the last failure.
-func (c *jobs) recordFailures(job *batch.Job, owned []*v1.Pod) (failures int, lastFailure time.Time) {
+// recordFailures processes the finished pods of a Job. The times in the record have monotonic
+// readings, so that the back-off does not depend on how the clock is set.
+func (c *jobs) recordFailures(job *batch.Job, owned []*v1.Pod, now time.Time) backoffRecord {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := cache.MetaObjectToName(job)
 	record := c.backoffs[key]
 	if record.job != job.UID {
-		record = backoffRecord{job: job.UID, counted: map[types.UID]bool{}}
+		record = backoffRecord{job: job.UID, counted: map[types.UID]time.Time{}}
 	}
 	// Pods without the finalizer are those that were counted before, and those that the
 	// controller deletes because the Job is suspended or has too many.
 	ended := slices.DeleteFunc(slices.Clone(owned), func(p *v1.Pod) bool {
-		return !tracked(p) || !hasIndex(job, p) || record.counted[p.UID] || p.Status.Phase != v1.PodSucceeded && !failed(job, p)
+		_, processed := record.counted[p.UID]
+		return !tracked(p) || !hasIndex(job, p) || processed || p.Status.Phase != v1.PodSucceeded && !failed(job, p)
 	})
 	present := map[types.UID]bool{}
 	for _, p := range owned {
 		present[p.UID] = true
 	}
-	maps.DeleteFunc(record.counted, func(uid types.UID, _ bool) bool { return !present[uid] })
+	maps.DeleteFunc(record.counted, func(uid types.UID, _ time.Time) bool { return !present[uid] })
 	slices.SortFunc(ended, func(a, b *v1.Pod) int { // a success at the time of a failure is the later one
 		return cmp.Or(finishTime(a).Compare(finishTime(b)),
 			order.FalseFirst(a.Status.Phase == v1.PodSucceeded, b.Status.Phase == v1.PodSucceeded))
 	})
 	for _, p := range ended {
-		record.counted[p.UID] = true
+		end := controller.Past(finishTime(p), now)
+		record.counted[p.UID] = end
 		if p.Status.Phase == v1.PodSucceeded {
 			record.failures, record.lastFailure = 0, time.Time{}
 		} else {
-			record.failures, record.lastFailure = record.failures+1, finishTime(p)
+			record.failures, record.lastFailure = record.failures+1, end
 		}
 	}
 	c.backoffs[key] = record
-	return record.failures, record.lastFailure
+	return record
 }
 
 // finishTime returns when the last container of a pod terminated. If the status does not
@@ -314,6 +322,7 @@ func (c *jobs) removeFinalizer(ctx context.Context, pod *v1.Pod, version string)
 
 // forget drops what is remembered of a deleted Job.
 func (c *jobs) forget(key controller.Key) {
+	c.started.Forget(key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.backoffs, key)

@@ -123,7 +123,11 @@ func (s snapshot) retry(pod *v1.Pod) (failures indexFailures, wait time.Duration
 	} else {
 		failures.counted++
 	}
-	return failures, finishTime(pod).Add(backoff(failures.sum())).Sub(s.now)
+	end, known := s.ended[pod.UID]
+	if !known {
+		end = finishTime(pod)
+	}
+	return failures, end.Add(backoff(failures.sum())).Sub(s.now)
 }
 
 // failureByIndexes returns why a Job with backoffLimitPerIndex has failed, or "".

@@ -22,6 +22,10 @@ type snapshot struct {
 	job  *batch.Job
 	pods []*v1.Pod // owned by the Job
 	now  time.Time
+	// started is when the start time in the status was, and ended when finished pods ended, by
+	// the monotonic clock (see controller.Moments). Without them, the stored times count.
+	started time.Time
+	ended   map[types.UID]time.Time
 	// stale is true if the pods do not show all that the controller has created and
 	// deleted.
 	stale bool
@@ -340,7 +344,11 @@ func (s snapshot) checkCriteria(p *plan, o podGroups, delayed map[int]*v1.Pod) {
 		return
 	}
 	if d := s.job.Spec.ActiveDeadlineSeconds; d != nil && p.status.StartTime != nil && !suspended(s.job) {
-		left := p.status.StartTime.Add(timespan.Seconds(*d)).Sub(s.now)
+		begin := p.status.StartTime.Time
+		if !s.started.IsZero() && p.status.StartTime.Equal(s.job.Status.StartTime) { // else this plan sets it
+			begin = s.started
+		}
+		left := begin.Add(timespan.Seconds(*d)).Sub(s.now)
 		if left <= 0 {
 			fail(batch.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 			return

@@ -1,0 +1,49 @@
+package controller
+
+import (
+	"sync"
+	"time"
+)
+
+// Moments remembers when the times that objects hold were on the monotonic clock of this
+// process. The wall clock may be set while the process runs, by NTP after a boot or when a
+// laptop resumes. What is to happen some time after a stored time then neither waits for as
+// long as the clock was set back, nor happens at once because it was set forward:
+//
+//	stored time ──first seen: now minus its age by the wall clock──▶ moment ──▶ moment + period
+//
+// Its methods may be called from any goroutine. The zero value is empty.
+type Moments[K comparable] struct {
+	mu sync.Mutex // guards of
+	of map[K]moment
+}
+
+type moment struct{ stored, at time.Time }
+
+// At returns when a stored time was. now is the time of this process, from time.Now. The
+// answer for a key stays the same until another time is stored.
+func (m *Moments[K]) At(key K, stored, now time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known, ok := m.of[key]; ok && known.stored.Equal(stored) {
+		return known.at
+	}
+	if m.of == nil {
+		m.of = map[K]moment{}
+	}
+	at := Past(stored, now)
+	m.of[key] = moment{stored, at}
+	return at
+}
+
+// Forget drops what is remembered of a key.
+func (m *Moments[K]) Forget(key K) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.of, key)
+}
+
+// Past returns when a stored time was, on the monotonic clock that now has a reading of. A
+// time in the future is taken for now: the clock was set back since, or the clock of the
+// machine that wrote it is ahead.
+func Past(stored, now time.Time) time.Time { return now.Add(-max(now.Sub(stored), 0)) }
