@@ -62,6 +62,9 @@ type budgets struct {
 	// stale holds the pods whose condition DisruptionTarget may have to be reset.
 	stale     *controller.Queue[controller.Key]
 	resources resources
+	// granted holds when the eviction of a pod was granted that the status of a budget names, and
+	// targeted when a pod became the target of a disruption.
+	granted, targeted controller.Moments[controller.Key]
 }
 
 func newController(env *controller.Env, o *options) (controller.Controller, error) {
@@ -98,6 +101,10 @@ func (c *budgets) Run(ctx context.Context) error {
 		}),
 		controller.On(c.pods, func(old, new *v1.Pod) {
 			c.enqueueFor(old)
+			if new == nil {
+				c.granted.Forget(cache.MetaObjectToName(old))
+				c.targeted.Forget(cache.MetaObjectToName(old))
+			}
 			if several := c.enqueueFor(new); len(several) > 1 && (old == nil || !maps.Equal(old.Labels, new.Labels)) {
 				c.env.Events.Eventf(new, v1.EventTypeWarning, "MultiplePodDisruptionBudgets", "Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", new.Namespace, new.Name, several[0])
 			}
@@ -183,7 +190,8 @@ func (c *budgets) sync(ctx context.Context, pdb *policy.PodDisruptionBudget) err
 		return c.failSafe(ctx, pdb, err)
 	}
 	now := time.Now()
-	st, next := status(pdb, matching, expected, desiredHealthy, now)
+	grants := c.grants(pdb, matching, now)
+	st, next := status(pdb, matching, expected, desiredHealthy, grants, now)
 	if !next.IsZero() {
 		c.queue.AddAfter(cache.MetaObjectToName(pdb), time.Until(next))
 	}
@@ -191,11 +199,22 @@ func (c *budgets) sync(ctx context.Context, pdb *policy.PodDisruptionBudget) err
 		return err
 	}
 	for _, p := range matching {
-		if at, granted := grantedAt(pdb, p); granted && !pending(at, now) {
+		if at, granted := grants[p.Name]; granted && !pending(at, now) {
 			c.env.Events.Eventf(p, v1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", pdb.Namespace, pdb.Name)
 		}
 	}
 	return nil
+}
+
+// grants returns when the evictions of pods were granted, by the names of the pods.
+func (c *budgets) grants(pdb *policy.PodDisruptionBudget, matching []*v1.Pod, now time.Time) map[string]time.Time {
+	grants := map[string]time.Time{}
+	for _, p := range matching {
+		if at, granted := grantedAt(pdb, p, now); granted {
+			grants[p.Name] = c.granted.At(cache.MetaObjectToName(p), at.Time, now)
+		}
+	}
+	return grants
 }
 
 // selected returns the pods that a budget selects. It returns an error if the selector is

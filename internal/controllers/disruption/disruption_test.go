@@ -54,7 +54,7 @@ func TestStatus(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			st, _ := status(c.pdb, matching, expected, desiredHealthy, now)
+			st, _ := status(c.pdb, matching, expected, desiredHealthy, new(budgets).grants(c.pdb, matching, now), now)
 			got := fmt.Sprintf("allowed %d, healthy %d of %d, expected %d, %s", st.DisruptionsAllowed, st.CurrentHealthy, st.DesiredHealthy, st.ExpectedPods, st.Conditions[0].Reason)
 			if got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
@@ -63,7 +63,7 @@ func TestStatus(t *testing.T) {
 	}
 	again := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p0", CreationTimestamp: metav1.NewTime(now.Add(-time.Second))}}
 	again.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
-	if st, next := status(evicted, []*v1.Pod{again}, 1, 1, now); st.CurrentHealthy != 1 || len(st.DisruptedPods) != 0 || !next.IsZero() {
+	if st, next := status(evicted, []*v1.Pod{again}, 1, 1, new(budgets).grants(evicted, []*v1.Pod{again}, now), now); st.CurrentHealthy != 1 || len(st.DisruptedPods) != 0 || !next.IsZero() {
 		t.Errorf("a pod that was created again after its eviction: %+v, next %v", st, next)
 	}
 	unknown := errors.New("no scale")

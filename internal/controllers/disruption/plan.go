@@ -18,14 +18,15 @@ import (
 const disruptionTimeout = 2 * time.Minute
 
 // grantedAt returns when an eviction of a pod that is not being deleted was granted. One that was granted
-// before the pod was created is that of another pod with its name, as StatefulSets have.
-func grantedAt(pdb *policy.PodDisruptionBudget, p *v1.Pod) (at metav1.Time, granted bool) {
+// before the pod was created is that of another pod with its name, as StatefulSets have. If the clock
+// was set back since the pod was created, nothing is known of that.
+func grantedAt(pdb *policy.PodDisruptionBudget, p *v1.Pod, now time.Time) (at metav1.Time, granted bool) {
 	at, granted = pdb.Status.DisruptedPods[p.Name]
-	return at, granted && p.DeletionTimestamp == nil && !at.Before(&p.CreationTimestamp)
+	return at, granted && p.DeletionTimestamp == nil && (!at.Before(&p.CreationTimestamp) || p.CreationTimestamp.After(now))
 }
 
 // pending reports whether an eviction that was granted at a time may still delete the pod.
-func pending(at metav1.Time, now time.Time) bool { return now.Before(at.Add(disruptionTimeout)) }
+func pending(at, now time.Time) bool { return now.Before(at.Add(disruptionTimeout)) }
 
 // expectedPods returns the expected number of pods and how many of them must be
 // healthy. scale returns the replicas of the pods' controllers. It is called only
@@ -56,14 +57,14 @@ func expectedPods(pdb *policy.PodDisruptionBudget, matching int, scale func() (i
 	return expected, n, nil
 }
 
-// status computes the status of a budget. next is when the next granted eviction
-// times out, or zero if there is none.
-func status(pdb *policy.PodDisruptionBudget, matching []*v1.Pod, expected, desiredHealthy int, now time.Time) (st policy.PodDisruptionBudgetStatus, next time.Time) {
+// status computes the status of a budget. grants holds when evictions were granted, by the names
+// of the pods. next is when the next one of them times out, or zero if there is none.
+func status(pdb *policy.PodDisruptionBudget, matching []*v1.Pod, expected, desiredHealthy int, grants map[string]time.Time, now time.Time) (st policy.PodDisruptionBudgetStatus, next time.Time) {
 	disrupted := map[string]metav1.Time{}
 	current := 0
 	for _, p := range matching {
-		if at, granted := grantedAt(pdb, p); granted && pending(at, now) {
-			disrupted[p.Name] = at
+		if at, granted := grants[p.Name]; granted && pending(at, now) {
+			disrupted[p.Name] = pdb.Status.DisruptedPods[p.Name]
 			if end := at.Add(disruptionTimeout); next.IsZero() || end.Before(next) {
 				next = end
 			}

@@ -25,12 +25,15 @@ func targeted(p *v1.Pod) bool {
 // not deleted within disruptionTimeout (KEP-3329). Otherwise a later failure of the pod
 // would be taken for a disruption.
 func (c *budgets) resetDisruptionTarget(ctx context.Context, p *v1.Pod) error {
+	key := cache.MetaObjectToName(p)
 	if !targeted(p) {
+		c.targeted.Forget(key)
 		return nil
 	}
 	condition := podquery.Condition(&p.Status, v1.DisruptionTarget)
-	if left := time.Until(condition.LastTransitionTime.Add(disruptionTimeout)); left > 0 {
-		c.stale.AddAfter(cache.MetaObjectToName(p), left)
+	since := c.targeted.At(key, condition.LastTransitionTime.Time, time.Now())
+	if left := time.Until(since.Add(disruptionTimeout)); left > 0 {
+		c.stale.AddAfter(key, left)
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{

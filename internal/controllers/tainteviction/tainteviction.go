@@ -69,12 +69,35 @@ type evictor struct {
 	pods   cache.SharedIndexInformer
 	queue  *controller.Queue[controller.Key]
 
-	pending controller.Marks[controller.Key] // pods with a scheduled eviction
+	pending controller.Marks[controller.Key]   // pods with a scheduled eviction
+	bound   controller.Moments[controller.Key] // when they were bound
 
-	mu sync.Mutex // guards observed
-	// observed holds when this controller first observed the NoExecute taints without
-	// timeAdded of each node, by key, value and effect.
-	observed map[string]map[v1.Taint]time.Time
+	mu sync.Mutex // guards added
+	// added holds when the NoExecute taints of each node were added, by the monotonic clock
+	// (see controller.Moments). Those without timeAdded were when they were first observed.
+	added map[string]map[taintKey]time.Time
+}
+
+// taintKey identifies a taint of a node and when it was added.
+type taintKey struct {
+	taint v1.Taint // without timeAdded
+	added int64    // in seconds since 1970; 0 without timeAdded
+}
+
+func keyOf(t v1.Taint) taintKey {
+	key := taintKey{taint: t}
+	if t.TimeAdded != nil {
+		key.taint.TimeAdded, key.added = nil, t.TimeAdded.Unix()
+	}
+	return key
+}
+
+// timeAdded returns when a taint was added that is observed for the first time.
+func timeAdded(t v1.Taint, now time.Time) time.Time {
+	if t.TimeAdded == nil {
+		return now
+	}
+	return controller.Past(t.TimeAdded.Time, now)
 }
 
 func newController(env *controller.Env, counted *counts) (controller.Controller, error) {
@@ -84,7 +107,7 @@ func newController(env *controller.Env, counted *counts) (controller.Controller,
 	core := env.Client.Informers.Core().V1()
 	c := &evictor{
 		env: env, kube: env.Client.Kubernetes, counts: counted, nodes: core.Nodes().Lister(), pods: core.Pods().Informer(),
-		observed: map[string]map[v1.Taint]time.Time{},
+		added: map[string]map[taintKey]time.Time{},
 	}
 	c.queue = controller.NewQueue(env.Queues, "noexec_taint_pod", c.sync)
 	return c, env.Index(c.pods, pods.ByNode, pods.NodeKeys)
@@ -120,26 +143,28 @@ func (c *evictor) nodeChanged(old, new *v1.Node) {
 func (c *evictor) sync(ctx context.Context, key controller.Key) error {
 	o, exists, err := c.pods.GetIndexer().GetByKey(key.String())
 	if err != nil || !exists {
-		c.pending.Set(key, false)
+		c.cancel(key)
 		return err
 	}
 	pod := o.(*v1.Pod)
 	if pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" {
-		c.pending.Set(key, false)
+		c.cancel(key)
 		return nil
 	}
 	node, err := c.nodes.Get(pod.Spec.NodeName)
 	if apierrors.IsNotFound(err) {
+		c.bound.Forget(key)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	at, evict := evictionTime(pod, c.noExecuteTaints(node, now), now)
+	bound := c.bound.At(key, bindingTime(pod), now)
+	at, evict := evictionTime(pod, bound, c.noExecuteTaints(node, now), now)
 	switch {
 	case !evict:
-		if c.pending.Set(key, false) {
+		if c.cancel(key) {
 			c.env.Events.Eventf(pod, v1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s", key)
 		}
 		return nil
@@ -148,67 +173,73 @@ func (c *evictor) sync(ctx context.Context, key controller.Key) error {
 		c.queue.AddAfter(key, at.Sub(now))
 		return nil
 	}
-	if err := c.checkTaints(ctx, pod, now); err != nil {
+	if err := c.checkTaints(ctx, pod, bound, now); err != nil {
 		return controller.IgnoreNotFound(err)
 	}
 	c.pending.Set(key, false)
-	return c.evict(ctx, pod, at)
+	err = c.evict(ctx, pod, at)
+	if err == nil {
+		c.bound.Forget(key)
+	}
+	return err
+}
+
+// cancel drops what is remembered of a pod with a scheduled eviction, and reports whether it
+// had one.
+func (c *evictor) cancel(key controller.Key) (scheduled bool) {
+	c.bound.Forget(key)
+	return c.pending.Set(key, false)
 }
 
 // checkTaints returns ErrStale if the stored node of a pod that is to be evicted now does not have the
 // taints that the cache shows. An eviction cannot be undone.
-func (c *evictor) checkTaints(ctx context.Context, pod *v1.Pod, now time.Time) error {
+func (c *evictor) checkTaints(ctx context.Context, pod *v1.Pod, bound, now time.Time) error {
 	node, err := c.kube.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	if at, evict := evictionTime(pod, c.noExecuteTaints(node, now), now); !evict || at.After(now) {
+	if at, evict := evictionTime(pod, bound, c.noExecuteTaints(node, now), now); !evict || at.After(now) {
 		return controller.ErrStale
 	}
 	return nil
 }
 
-// observeTaints updates observed for a changed node. old is nil for an addition, new for a
+// observeTaints updates added for a changed node. old is nil for an addition, new for a
 // deletion.
 func (c *evictor) observeTaints(old, new *v1.Node, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if new == nil {
-		delete(c.observed, old.Name)
+		delete(c.added, old.Name)
 		return
 	}
-	before, taints := c.observed[new.Name], map[v1.Taint]time.Time{}
+	before, taints := c.added[new.Name], map[taintKey]time.Time{}
 	for _, t := range noExecute(new) {
-		if t.TimeAdded != nil {
-			continue
+		at, known := before[keyOf(t)]
+		if !known {
+			at = timeAdded(t, now)
 		}
-		taints[t] = now
-		if first, ok := before[t]; ok {
-			taints[t] = first
-		}
+		taints[keyOf(t)] = at
 	}
 	if len(taints) == 0 {
-		delete(c.observed, new.Name)
+		delete(c.added, new.Name)
 		return
 	}
-	c.observed[new.Name] = taints
+	c.added[new.Name] = taints
 }
 
-// noExecuteTaints returns the NoExecute taints of a node. For taints without timeAdded, which
-// kubectl adds, it sets timeAdded to when they were first observed.
+// noExecuteTaints returns the NoExecute taints of a node. Their timeAdded, which kubectl does
+// not set, is a reading of the monotonic clock.
 func (c *evictor) noExecuteTaints(node *v1.Node, now time.Time) []v1.Taint {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	taints := noExecute(node)
 	for i, t := range taints {
-		if t.TimeAdded != nil {
-			continue
+		at, known := c.added[node.Name][keyOf(t)]
+		if !known {
+			at = timeAdded(t, now)
 		}
-		first, ok := c.observed[node.Name][t]
-		if !ok {
-			first = now
-		}
-		taints[i].TimeAdded = &metav1.Time{Time: first}
+		taints[i].TimeAdded = &metav1.Time{Time: at}
 	}
 	return taints
 }
@@ -220,7 +251,7 @@ func noExecute(node *v1.Node) []v1.Taint {
 // evictionTime returns when a pod must be evicted from a node with these
 // NoExecute taints. tolerationSeconds count from when the taint was added or the
 // pod was bound, whichever is later.
-func evictionTime(pod *v1.Pod, taints []v1.Taint, now time.Time) (at time.Time, evict bool) {
+func evictionTime(pod *v1.Pod, bound time.Time, taints []v1.Taint, now time.Time) (at time.Time, evict bool) {
 	for _, taint := range taints {
 		granted, forever, tolerated := tolerationTime(pod, taint)
 		if !tolerated {
@@ -229,7 +260,7 @@ func evictionTime(pod *v1.Pod, taints []v1.Taint, now time.Time) (at time.Time, 
 		if forever {
 			continue
 		}
-		from := bindingTime(pod)
+		from := bound
 		if taint.TimeAdded != nil && taint.TimeAdded.After(from) {
 			from = taint.TimeAdded.Time
 		}

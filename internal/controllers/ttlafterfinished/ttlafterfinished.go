@@ -47,6 +47,8 @@ type reaper struct {
 	latency prometheus.Histogram
 	queue   *controller.Queue[controller.Key]
 	workers int
+	// finished holds when Jobs with a TTL finished.
+	finished controller.Moments[controller.Key]
 }
 
 func newController(env *controller.Env, workers int, latency prometheus.Histogram) (controller.Controller, error) {
@@ -61,37 +63,40 @@ func newController(env *controller.Env, workers int, latency prometheus.Histogra
 // Run implements controller.Controller.
 func (c *reaper) Run(ctx context.Context) error {
 	return controller.Serve(ctx, []controller.Source{
-		controller.On(c.env.Client.Informers.Batch().V1().Jobs().Informer(), func(_, job *batch.Job) {
-			if job == nil || job.DeletionTimestamp != nil {
+		controller.On(c.env.Client.Informers.Batch().V1().Jobs().Informer(), func(old, job *batch.Job) {
+			if job == nil {
+				c.finished.Forget(cache.MetaObjectToName(old))
 				return
 			}
-			if _, ok := expiry(job); ok {
+			if _, _, ok := expiry(job); ok && job.DeletionTimestamp == nil {
 				c.queue.Add(cache.MetaObjectToName(job))
 			}
 		}),
 	}, c.queue.Workers(c.workers))
 }
 
-// expiry returns when a Job must be deleted. ok is false if the Job has no TTL or
-// has not finished.
-func expiry(job *batch.Job) (at time.Time, ok bool) {
+// expiry returns when a Job finished, and how long after that it must be deleted. ok is
+// false if the Job has no TTL or has not finished.
+func expiry(job *batch.Job) (finished time.Time, ttl time.Duration, ok bool) {
 	if job.Spec.TTLSecondsAfterFinished == nil {
-		return time.Time{}, false
+		return time.Time{}, 0, false
 	}
 	c := workload.FinishedCondition(job)
 	if c == nil {
-		return time.Time{}, false
+		return time.Time{}, 0, false
 	}
-	return c.LastTransitionTime.Add(time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second), true
+	return c.LastTransitionTime.Time, time.Duration(*job.Spec.TTLSecondsAfterFinished) * time.Second, true
 }
 
 func (c *reaper) sync(ctx context.Context, job *batch.Job) error {
-	at, ok := expiry(job)
+	finished, ttl, ok := expiry(job)
 	if !ok || job.DeletionTimestamp != nil {
 		return nil
 	}
+	key := cache.MetaObjectToName(job)
+	at := c.finished.At(key, finished, time.Now()).Add(ttl)
 	if left := time.Until(at); left > 0 {
-		c.queue.AddAfter(cache.MetaObjectToName(job), left)
+		c.queue.AddAfter(key, left)
 		return nil
 	}
 	// The TTL may have been extended in the meantime, so delete only the version

@@ -100,3 +100,23 @@ func TestTTLChanges(t *testing.T) {
 		}
 	})
 }
+
+// A Job that finished in the future, because the clock was set back, is deleted after its TTL too.
+func TestTTLAfterTheClockIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		job := jobOf("work", new(int32(60)), batch.JobComplete)
+		job.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(time.Hour))
+		c := controllertest.New(t, job)
+		c.Run(Descriptor())
+		time.Sleep(59 * time.Second)
+		synctest.Wait()
+		if _, err := c.Fake.BatchV1().Jobs("default").Get(t.Context(), "work", metav1.GetOptions{}); err != nil {
+			t.Errorf("after 59 s: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if _, err := c.Fake.BatchV1().Jobs("default").Get(t.Context(), "work", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("after 61 s: %v", err)
+		}
+	})
+}
