@@ -13,14 +13,17 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/robfig/cron/v3"
 	batch "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/reference"
 	"k8s.io/utils/ptr"
@@ -30,6 +33,7 @@ import (
 	"github.com/coracle-io/coracle/internal/nativehistogram"
 	"github.com/coracle-io/coracle/internal/order"
 	"github.com/coracle-io/coracle/internal/timespan"
+	"github.com/coracle-io/coracle/internal/wallclock"
 )
 
 // Descriptor describes the controller.
@@ -67,6 +71,8 @@ type cronJobs struct {
 	jobs      cache.SharedIndexInformer
 	schedules schedules
 	skew      prometheus.Histogram
+	// ahead holds when CronJobs were first seen that have been scheduled in the future.
+	ahead wallclock.Moments[controller.Key]
 }
 
 // newController builds the controller. CronJobs have no selector and so never
@@ -84,10 +90,23 @@ func newController(env *controller.Env, workers int, skew prometheus.Histogram) 
 		Sync: c.sync,
 		OwnerGone: func(_ context.Context, key controller.Key) error {
 			c.schedules.forget(key)
+			c.ahead.Forget(key)
 			return nil
 		},
+		Tasks: []func(context.Context) error{wallclock.Watch(func() { c.enqueueAll(informers.CronJobs().Lister()) })},
 	})
 	return c, err
+}
+
+// enqueueAll enqueues all CronJobs after the clock was set: their next times are sooner or later.
+func (c *cronJobs) enqueueAll(lister batchlisters.CronJobLister) {
+	all, err := lister.List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, cj := range all {
+		c.Queue.Add(cache.MetaObjectToName(cj))
+	}
 }
 
 func (c *cronJobs) sync(ctx context.Context, before *batch.CronJob) error {
@@ -280,7 +299,10 @@ func (c *cronJobs) startDue(ctx context.Context, cj *batch.CronJob, changed time
 		c.env.Events.Eventf(cj, v1.EventTypeWarning, "InvalidSchedule", "invalid schedule: %s : %s", cj.Spec.Schedule, "time difference between two schedules is less than 1 second")
 		return nil
 	}
-	at, missed, next := mostRecentScheduleTime(cj, s, changed, now)
+	if !changed.IsZero() {
+		changed = wallclock.Past(changed, now).Round(0) // by the clock as it is set now
+	}
+	at, missed, next := mostRecentScheduleTime(c.fromNow(cj, s, now), s, changed, now)
 	c.Queue.AddAfter(cache.MetaObjectToName(cj), next.Sub(now)+nextScheduleDelta)
 	if missed {
 		c.env.Events.Eventf(cj, v1.EventTypeWarning, "TooManyMissedTimes", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
@@ -312,9 +334,25 @@ func (c *cronJobs) startDue(ctx context.Context, cj *batch.CronJob, changed time
 	return c.create(ctx, cj, at)
 }
 
+// fromNow returns a CronJob from whose times the next one is computed. If the clock was set back by
+// more than a period, so that the CronJob has been scheduled in the future, its times count from when
+// the controller has seen that. Otherwise no Job would be started for as long as the clock was set
+// back. Times that come again within a period start no second Job.
+func (c *cronJobs) fromNow(cj *batch.CronJob, s cron.Schedule, now time.Time) *batch.CronJob {
+	last := lastScheduled(cj)
+	if !setBack(s, last, now) {
+		return cj
+	}
+	seen := c.ahead.At(cache.MetaObjectToName(cj), last, now)
+	from := *cj
+	from.Status.LastScheduleTime = &metav1.Time{Time: wallclock.Past(seen, now).Round(0)} // by the clock as it is set now
+	return &from
+}
+
 // checkDue returns ErrStale if the stored CronJob is another one than the cached one, has another
 // spec, such as one that is suspended, or has already started a Job for a scheduled time. That Job
-// may be gone, and its name free again.
+// may be gone, and its name free again. A time in the future that the cache shows too is of before
+// the clock was set back.
 func (c *cronJobs) checkDue(ctx context.Context, cj *batch.CronJob, at time.Time) error {
 	latest, err := c.kube.BatchV1().CronJobs(cj.Namespace).Get(ctx, cj.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -324,7 +362,7 @@ func (c *cronJobs) checkDue(ctx context.Context, cj *batch.CronJob, at time.Time
 		return err
 	}
 	last := latest.Status.LastScheduleTime
-	if latest.UID != cj.UID || latest.Generation != cj.Generation || last != nil && !last.Time.Before(at) {
+	if latest.UID != cj.UID || latest.Generation != cj.Generation || last != nil && !last.Time.Before(at) && !last.Equal(cj.Status.LastScheduleTime) {
 		return controller.ErrStale
 	}
 	return nil

@@ -70,16 +70,28 @@ func (s *schedules) forget(key controller.Key) {
 	delete(s.known, key)
 }
 
+// lastScheduled returns the last time that a CronJob was scheduled, or when it was created.
+func lastScheduled(cj *batch.CronJob) time.Time {
+	if last := cj.Status.LastScheduleTime; last != nil {
+		return last.Time
+	}
+	return cj.CreationTimestamp.Time
+}
+
+// setBack reports whether the last scheduled time of a CronJob is ahead of the clock by more than
+// a period of the schedule.
+func setBack(s cron.Schedule, last, now time.Time) bool {
+	next := s.Next(last)
+	return last.Sub(now) > s.Next(next).Sub(next)
+}
+
 // mostRecentScheduleTime returns the latest scheduled time that has passed and for
 // which no Job was created, or zero. missed is true if more than tooManyMissed
 // times have passed since the last Job. next is the first scheduled time after now.
 // Times before changed, which may be zero, and before the starting deadline do not
 // count. "@every 5m" counts from the last Job or from the creation.
 func mostRecentScheduleTime(cj *batch.CronJob, s cron.Schedule, changed, now time.Time) (latest time.Time, missed bool, next time.Time) {
-	from := cj.CreationTimestamp.Time
-	if last := cj.Status.LastScheduleTime; last != nil {
-		from = last.Time
-	}
+	from := lastScheduled(cj)
 	earliest := changed
 	if d := cj.Spec.StartingDeadlineSeconds; d != nil {
 		if at := now.Add(-timespan.Seconds(*d)); at.After(earliest) {

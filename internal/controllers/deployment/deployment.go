@@ -22,6 +22,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/workload"
+	"github.com/coracle-io/coracle/internal/wallclock"
 )
 
 // Descriptor describes the controller.
@@ -47,6 +48,8 @@ type deployments struct {
 	replicaSets cache.SharedIndexInformer
 	pods        cache.SharedIndexInformer
 	writes      *writes
+	// progress holds when Deployments last progressed.
+	progress wallclock.Moments[controller.Key]
 }
 
 func newController(env *controller.Env, workers int) (controller.Controller, error) {
@@ -73,6 +76,7 @@ func newController(env *controller.Env, workers int) (controller.Controller, err
 		Sync: c.sync,
 		OwnerGone: func(_ context.Context, key controller.Key) error {
 			c.writes.forget(key)
+			c.progress.Forget(key)
 			return nil
 		},
 		Selector: func(d *apps.Deployment) *metav1.LabelSelector { return d.Spec.Selector },

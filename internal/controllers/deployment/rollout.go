@@ -56,7 +56,10 @@ func (r *rollout) run(ctx context.Context) (requeueAfter time.Duration, err erro
 		// The status contains the conditions for the failure.
 		return 0, errors.Join(err, r.updateStatus(ctx, r.d.Status))
 	}
-	status, requeueAfter := rolloutStatus(r.d, r.sets, time.Now())
+	now := time.Now()
+	status, requeueAfter := rolloutStatus(r.d, r.sets, func(progressed time.Time) time.Time {
+		return r.progress.At(cache.MetaObjectToName(r.d), progressed, now)
+	}, now)
 	if complete(r.d, &r.d.Status) {
 		err = r.cleanUp(ctx)
 	}

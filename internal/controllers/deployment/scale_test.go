@@ -10,6 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/coracle-io/coracle/internal/wallclock"
+	"github.com/coracle-io/coracle/internal/wallclock/wallclocktest"
 )
 
 func deploymentOf(replicas int32, surge, unavailable string) *apps.Deployment {
@@ -219,7 +222,7 @@ func TestProgressDeadline(t *testing.T) {
 	start := time.Unix(1000000, 0)
 	s := setsOf("2/0")
 	step := func(now time.Time) string {
-		status, requeueAfter := rolloutStatus(d, s, now)
+		status, requeueAfter := rolloutStatus(d, s, func(t time.Time) time.Time { return t }, now)
 		d.Status = status
 		c := condition(&status, apps.DeploymentProgressing)
 		return fmt.Sprintf("%s %s %v", c.Status, c.Reason, requeueAfter)
@@ -239,6 +242,30 @@ func TestProgressDeadline(t *testing.T) {
 	}
 	if c := condition(&d.Status, apps.DeploymentAvailable); c.Status != v1.ConditionTrue || c.Message != "Deployment has minimum availability." {
 		t.Error(c)
+	}
+}
+
+// The deadline does not depend on by what the clock is set while a roll-out does not progress.
+func TestProgressDeadlineWhileTheClockIsSet(t *testing.T) {
+	for _, set := range []time.Duration{0, -time.Hour, time.Hour} {
+		d, s := deploymentOf(2, "1", "0"), setsOf("2/0")
+		d.Spec.ProgressDeadlineSeconds = new(int32(600))
+		begin := time.Now()
+		var progress wallclock.Moments[string]
+		step := func(elapsed, set time.Duration) string {
+			now := wallclocktest.Set(begin.Add(elapsed), set)
+			status, requeueAfter := rolloutStatus(d, s, func(t time.Time) time.Time { return progress.At("web", t.Round(0), now) }, now)
+			d.Status = status
+			return fmt.Sprintf("%s %v", condition(&status, apps.DeploymentProgressing).Reason, requeueAfter)
+		}
+		for _, want := range []struct {
+			elapsed, set time.Duration
+			status       string
+		}{{0, 0, "ReplicaSetUpdated 10m1s"}, {5 * time.Minute, set, "ReplicaSetUpdated 5m1s"}, {601 * time.Second, set, "ProgressDeadlineExceeded 0s"}} {
+			if got := step(want.elapsed, want.set); got != want.status {
+				t.Errorf("set by %v: after %v %s, want %s", set, want.elapsed, got, want.status)
+			}
+		}
 	}
 }
 

@@ -111,22 +111,25 @@ func progressed(before, after *apps.DeploymentStatus) bool {
 }
 
 // timedOut reports whether the progress deadline is exceeded. A roll-out that was complete does
-// not time out. A rollout that has timed out remains timed out until it progresses.
-func timedOut(d *apps.Deployment, now time.Time) bool {
+// not time out. A rollout that has timed out remains timed out until it progresses. moment
+// returns when the time in a condition was; see wallclock.Moments.
+func timedOut(d *apps.Deployment, moment func(time.Time) time.Time, now time.Time) bool {
 	c := condition(&d.Status, apps.DeploymentProgressing)
 	if c == nil || !hasDeadline(d) || c.Reason == reasonReplicaSetComplete {
 		return false
 	}
-	return c.Reason == reasonTimedOut || deadline(d, c).Before(now)
+	return c.Reason == reasonTimedOut || deadline(d, moment(c.LastUpdateTime.Time)).Before(now)
 }
 
-func deadline(d *apps.Deployment, c *apps.DeploymentCondition) time.Time {
-	return c.LastUpdateTime.Add(time.Duration(*d.Spec.ProgressDeadlineSeconds) * time.Second)
+// deadline returns until when a Deployment must progress again.
+func deadline(d *apps.Deployment, progressed time.Time) time.Time {
+	return progressed.Add(time.Duration(*d.Spec.ProgressDeadlineSeconds) * time.Second)
 }
 
 // rolloutStatus returns the status during a roll-out, with the conditions Progressing and
-// ReplicaFailure. requeueAfter is the time until the deadline must be checked again, or 0.
-func rolloutStatus(d *apps.Deployment, s sets, now time.Time) (status apps.DeploymentStatus, requeueAfter time.Duration) {
+// ReplicaFailure. moment is that of timedOut. requeueAfter is the time until the deadline must be
+// checked again, or 0.
+func rolloutStatus(d *apps.Deployment, s sets, moment func(time.Time) time.Time, now time.Time) (status apps.DeploymentStatus, requeueAfter time.Duration) {
 	status = summarize(d, s, now)
 	subject := fmt.Sprintf("Deployment %q", d.Name)
 	if s.newRS != nil {
@@ -152,7 +155,7 @@ func rolloutStatus(d *apps.Deployment, s sets, now time.Time) (status apps.Deplo
 		if have != nil && have.Status == v1.ConditionTrue {
 			condition(&status, apps.DeploymentProgressing).LastTransitionTime = have.LastTransitionTime
 		}
-	case timedOut(d, now):
+	case timedOut(d, moment, now):
 		progressing.Status = v1.ConditionFalse
 		progressing.Reason, progressing.Message = reasonTimedOut, subject+" has timed out progressing."
 		setCondition(&status, progressing, now)
@@ -160,7 +163,7 @@ func rolloutStatus(d *apps.Deployment, s sets, now time.Time) (status apps.Deplo
 	setFailure(&status, s, now)
 	if c := condition(&status, apps.DeploymentProgressing); hasDeadline(d) && c != nil &&
 		c.Reason != reasonTimedOut && !complete(d, &status) && c.Reason != reasonReplicaSetComplete {
-		requeueAfter = max(time.Second, deadline(d, c).Sub(now)+time.Second)
+		requeueAfter = max(time.Second, deadline(d, moment(c.LastUpdateTime.Time)).Sub(now)+time.Second)
 	}
 	return status, requeueAfter
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
 	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/wallclock/wallclocktest"
 )
 
 // An eviction that was granted counts for two minutes, though the clock is set by an hour.
@@ -33,7 +34,7 @@ func TestGrantAfterTheClockIsSet(t *testing.T) {
 			controls, matching := &budgets{}, []*v1.Pod{p}
 			controls.grants(pdb, matching, begin)
 			for elapsed, want := range map[time.Duration]int{time.Minute: 1, 3 * time.Minute: 0} {
-				now := controllertest.SetClock(begin.Add(elapsed), c.set)
+				now := wallclocktest.Set(begin.Add(elapsed), c.set)
 				st, _ := status(pdb, matching, 1, 1, controls.grants(pdb, matching, now), now)
 				if len(st.DisruptedPods) != want {
 					t.Errorf("after %v the evictions of %v are pending, want %d", elapsed, st.DisruptedPods, want)

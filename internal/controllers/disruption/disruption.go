@@ -27,6 +27,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/wallclock"
 )
 
 // Descriptor describes the controller.
@@ -64,7 +65,7 @@ type budgets struct {
 	resources resources
 	// granted holds when the eviction of a pod was granted that the status of a budget names, and
 	// targeted when a pod became the target of a disruption.
-	granted, targeted controller.Moments[controller.Key]
+	granted, targeted wallclock.Moments[controller.Key]
 }
 
 func newController(env *controller.Env, o *options) (controller.Controller, error) {

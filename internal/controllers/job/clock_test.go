@@ -11,6 +11,8 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/wallclock"
+	"github.com/coracle-io/coracle/internal/wallclock/wallclocktest"
 )
 
 // The back-off after a failure takes as long as it is, though the clock is set by an hour after
@@ -33,7 +35,7 @@ func TestBackOffAfterTheClockIsSet(t *testing.T) {
 			controls := &jobs{backoffs: map[controller.Key]backoffRecord{}}
 			controls.recordFailures(job, []*v1.Pod{pod}, begin)
 			wait := func(elapsed time.Duration) time.Duration {
-				now := controllertest.SetClock(begin.Add(elapsed), c.set)
+				now := wallclocktest.Set(begin.Add(elapsed), c.set)
 				r := controls.recordFailures(job, []*v1.Pod{pod}, now)
 				return decide(snapshot{job: job, pods: []*v1.Pod{pod}, now: now, ended: r.counted}, r.failures, r.lastFailure).requeueAfter
 			}
@@ -58,7 +60,7 @@ func TestBackOffOfIndexAfterTheClockIsSet(t *testing.T) {
 		pod.Status.ContainerStatuses[0].State.Terminated.FinishedAt = metav1.NewTime(begin)
 		controls := &jobs{backoffs: map[controller.Key]backoffRecord{}}
 		controls.recordFailures(job, []*v1.Pod{pod}, begin)
-		now := controllertest.SetClock(begin.Add(4*time.Second), set)
+		now := wallclocktest.Set(begin.Add(4*time.Second), set)
 		s := snapshot{job: job, pods: []*v1.Pod{pod}, now: now, ended: controls.recordFailures(job, []*v1.Pod{pod}, now).counted}
 		if _, left := s.retry(pod); left != 6*time.Second {
 			t.Errorf("set by %v: after 4 s, the index waits for %v, want 6s", set, left)
@@ -105,9 +107,9 @@ func TestDeadlineAfterTheClockIsSetForward(t *testing.T) {
 	job := jobOf(1, 1, 6, batch.NonIndexedCompletion)
 	job.Spec.ActiveDeadlineSeconds = new(int64(60))
 	job.Status.StartTime = &metav1.Time{Time: begin.Round(0)}
-	var started controller.Moments[string]
+	var started wallclock.Moments[string]
 	decideAfter := func(elapsed, set time.Duration) plan {
-		now := controllertest.SetClock(begin.Add(elapsed), set)
+		now := wallclocktest.Set(begin.Add(elapsed), set)
 		return decide(snapshot{job: job, now: now, started: started.At("work", job.Status.StartTime.Time, now)}, 0, time.Time{})
 	}
 	decideAfter(0, 0)

@@ -35,6 +35,7 @@ import (
 	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/timespan"
+	"github.com/coracle-io/coracle/internal/wallclock"
 )
 
 // Descriptor describes the controller.
@@ -64,7 +65,7 @@ type jobs struct {
 	pods    cache.SharedIndexInformer
 	control *workload.PodControl
 	orphans *controller.Queue[controller.Key] // pods; see orphans.go
-	started controller.Moments[controller.Key]
+	started wallclock.Moments[controller.Key]
 
 	mu       sync.Mutex // guards the following
 	backoffs map[controller.Key]backoffRecord
@@ -207,7 +208,7 @@ func (c *jobs) recordFailures(job *batch.Job, owned []*v1.Pod, now time.Time) ba
 			order.FalseFirst(a.Status.Phase == v1.PodSucceeded, b.Status.Phase == v1.PodSucceeded))
 	})
 	for _, p := range ended {
-		end := controller.Past(finishTime(p), now)
+		end := wallclock.Past(finishTime(p), now)
 		record.counted[p.UID] = end
 		if p.Status.Phase == v1.PodSucceeded {
 			record.failures, record.lastFailure = 0, time.Time{}

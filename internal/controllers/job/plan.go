@@ -23,7 +23,7 @@ type snapshot struct {
 	pods []*v1.Pod // owned by the Job
 	now  time.Time
 	// started is when the start time in the status was, and ended when finished pods ended, by
-	// the monotonic clock (see controller.Moments). Without them, the stored times count.
+	// the monotonic clock (see wallclock.Moments). Without them, the stored times count.
 	started time.Time
 	ended   map[types.UID]time.Time
 	// stale is true if the pods do not show all that the controller has created and

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/wallclock/wallclocktest"
 )
 
 // tolerationSeconds take as long as they are, though the clock is set by an hour once the taint
@@ -29,7 +29,7 @@ func TestTolerationWhileTheClockIsSet(t *testing.T) {
 		}
 		c.observeTaints(nil, n, begin)
 		left(begin)
-		if got := left(controllertest.SetClock(begin.Add(time.Minute), set)); got != 4*time.Minute {
+		if got := left(wallclocktest.Set(begin.Add(time.Minute), set)); got != 4*time.Minute {
 			t.Errorf("set by %v: after a minute, %v are left, want 4m0s", set, got)
 		}
 	}

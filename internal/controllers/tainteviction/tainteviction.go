@@ -25,6 +25,7 @@ import (
 	"github.com/coracle-io/coracle/internal/poddisruption"
 	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/timespan"
+	"github.com/coracle-io/coracle/internal/wallclock"
 )
 
 // Descriptor describes the controller.
@@ -69,12 +70,12 @@ type evictor struct {
 	pods   cache.SharedIndexInformer
 	queue  *controller.Queue[controller.Key]
 
-	pending controller.Marks[controller.Key]   // pods with a scheduled eviction
-	bound   controller.Moments[controller.Key] // when they were bound
+	pending controller.Marks[controller.Key]  // pods with a scheduled eviction
+	bound   wallclock.Moments[controller.Key] // when they were bound
 
 	mu sync.Mutex // guards added
 	// added holds when the NoExecute taints of each node were added, by the monotonic clock
-	// (see controller.Moments). Those without timeAdded were when they were first observed.
+	// (see wallclock.Moments). Those without timeAdded were when they were first observed.
 	added map[string]map[taintKey]time.Time
 }
 
@@ -97,7 +98,7 @@ func timeAdded(t v1.Taint, now time.Time) time.Time {
 	if t.TimeAdded == nil {
 		return now
 	}
-	return controller.Past(t.TimeAdded.Time, now)
+	return wallclock.Past(t.TimeAdded.Time, now)
 }
 
 func newController(env *controller.Env, counted *counts) (controller.Controller, error) {

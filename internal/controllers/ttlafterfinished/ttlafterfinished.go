@@ -17,6 +17,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/workload"
 	"github.com/coracle-io/coracle/internal/nativehistogram"
+	"github.com/coracle-io/coracle/internal/wallclock"
 )
 
 // Descriptor describes the controller.
@@ -48,7 +49,7 @@ type reaper struct {
 	queue   *controller.Queue[controller.Key]
 	workers int
 	// finished holds when Jobs with a TTL finished.
-	finished controller.Moments[controller.Key]
+	finished wallclock.Moments[controller.Key]
 }
 
 func newController(env *controller.Env, workers int, latency prometheus.Histogram) (controller.Controller, error) {

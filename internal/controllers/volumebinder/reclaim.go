@@ -23,7 +23,8 @@ const retryAfter = 15 * time.Second
 // its reclaim policy. A volume for which that has failed stays Failed until it succeeds.
 func (c *binder) release(ctx context.Context, v *v1.PersistentVolume) error {
 	if v.Status.Phase == v1.VolumeFailed {
-		if failed := v.Status.LastPhaseTransitionTime; failed != nil && time.Since(failed.Time) < retryAfter {
+		// A time in the future is of before the clock was set back.
+		if failed := v.Status.LastPhaseTransitionTime; failed != nil && time.Since(failed.Time) >= 0 && time.Since(failed.Time) < retryAfter {
 			c.queue.AddAfter(controller.Key{Name: v.Name}, time.Until(failed.Add(retryAfter)))
 			return nil
 		}

@@ -135,6 +135,23 @@ func TestReclaimIsRetried(t *testing.T) {
 	})
 }
 
+// A volume whose reclaiming has failed in the future, because the clock was set back since, is not
+// kept until then.
+func TestReclaimAfterTheClockIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := releasedVolume("v")
+		v.Status.Phase, v.Status.LastPhaseTransitionTime = v1.VolumeFailed, &metav1.Time{Time: time.Now().Add(time.Hour)}
+		c := controllertest.New(t, v)
+		d, tries := busyTwice()
+		c.Run(d)
+		time.Sleep(4 * retryAfter)
+		synctest.Wait()
+		if _, err := c.Fake.CoreV1().PersistentVolumes().Get(t.Context(), "v", metav1.GetOptions{}); err == nil || *tries != 3 {
+			t.Errorf("after %v and %d tries: %v", 4*retryAfter, *tries, err)
+		}
+	})
+}
+
 // Only what is below /tmp is removed, and no symbolic link leads elsewhere.
 func TestRemoveTemporary(t *testing.T) {
 	dir, err := os.MkdirTemp(temporary, "volume")

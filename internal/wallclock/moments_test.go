@@ -1,11 +1,10 @@
-package controller_test
+package wallclock
 
 import (
 	"testing"
 	"time"
 
-	"github.com/coracle-io/coracle/internal/controller"
-	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/wallclock/wallclocktest"
 )
 
 // A period after a stored time takes as long as it is, however the clock is set meanwhile.
@@ -28,10 +27,10 @@ func TestMoments(t *testing.T) {
 		{"over", 2 * time.Minute, -time.Hour, 4 * time.Minute, -time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var m controller.Moments[string]
+			var m Moments[string]
 			stored := begin.Add(-c.stored).Round(0)
 			m.At("key", stored, begin)
-			now := controllertest.SetClock(begin.Add(c.elapsed), c.set)
+			now := wallclocktest.Set(begin.Add(c.elapsed), c.set)
 			if left := m.At("key", stored, now).Add(period).Sub(now); left != c.left {
 				t.Errorf("%v are left, want %v", left, c.left)
 			}
@@ -41,7 +40,7 @@ func TestMoments(t *testing.T) {
 
 // Another stored time is another moment, and a key that was forgotten is new.
 func TestMomentsChange(t *testing.T) {
-	var m controller.Moments[string]
+	var m Moments[string]
 	begin := time.Now()
 	now := begin.Add(time.Hour)
 	m.At("key", begin, begin)

@@ -1,4 +1,7 @@
-package controller
+// Package wallclock is for times that objects hold. They are of the wall clock, which may be set
+// by hours while a process runs: by NTP after the boot of a machine without a battery clock, or
+// when a laptop resumes.
+package wallclock
 
 import (
 	"sync"
@@ -6,9 +9,8 @@ import (
 )
 
 // Moments remembers when the times that objects hold were on the monotonic clock of this
-// process. The wall clock may be set while the process runs, by NTP after a boot or when a
-// laptop resumes. What is to happen some time after a stored time then neither waits for as
-// long as the clock was set back, nor happens at once because it was set forward:
+// process. What is to happen some time after a stored time then neither waits for as long as
+// the wall clock was set back, nor happens at once because it was set forward:
 //
 //	stored time ──first seen: now minus its age by the wall clock──▶ moment ──▶ moment + period
 //
