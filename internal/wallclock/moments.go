@@ -4,6 +4,7 @@
 package wallclock
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -43,6 +44,13 @@ func (m *Moments[K]) Forget(key K) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.of, key)
+}
+
+// Keep drops what is remembered of all keys but those that keep returns true for.
+func (m *Moments[K]) Keep(keep func(K) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.of, func(key K, _ moment) bool { return !keep(key) })
 }
 
 // Past returns when a stored time was, on the monotonic clock that now has a reading of. A

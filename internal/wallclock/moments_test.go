@@ -55,6 +55,10 @@ func TestMomentsChange(t *testing.T) {
 	if at := m.At("key", ahead, later); !at.Equal(now) {
 		t.Errorf("a minute later it was %v after that", at.Sub(now))
 	}
+	m.Keep(func(key string) bool { return key == "key" })
+	if at := m.At("key", ahead, later); !at.Equal(now) {
+		t.Errorf("after others were dropped it was %v after that", at.Sub(now))
+	}
 	m.Forget("key")
 	if at := m.At("key", ahead, later); !at.Equal(later) {
 		t.Errorf("after it was forgotten it was %v after now", at.Sub(later))

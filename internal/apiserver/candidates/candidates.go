@@ -5,12 +5,14 @@
 //	a better candidate    ─► ping all ─► preferredHolder ─► the holder does not renew ─► expired
 //
 // All state is in the objects, so that several API servers may elect beside each other: the
-// writes of all but one fail, and each looks again.
+// writes of all but one fail, and each looks again. A server remembers only when it saw what the
+// objects hold, for their times are of clocks that may differ and may be set.
 package candidates
 
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -22,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/supervise"
+	"github.com/coracle-io/coracle/internal/wallclock"
 )
 
 // Upstream's times, except for the period in which elections are looked at.
@@ -32,10 +35,26 @@ const (
 	candidateAge = 30 * time.Minute
 )
 
+// elector holds when things were seen. It belongs to one goroutine.
+type elector struct {
+	kube kubernetes.Interface
+	// seen holds when candidates renewed themselves.
+	seen wallclock.Moments[types.NamespacedName]
+	// renewals holds the last seen renewals of the Leases that have candidates.
+	renewals map[types.NamespacedName]renewal
+}
+
+// renewal is the renewal of a Lease.
+type renewal struct {
+	stored time.Time // by the clock of its holder
+	seen   time.Time
+}
+
 // Run elects until ctx ends. It does nothing while LeaseCandidates are not served.
 func Run(ctx context.Context, kube kubernetes.Interface) error {
+	e := &elector{kube: kube, renewals: map[types.NamespacedName]renewal{}}
 	supervise.Every(ctx, period, func() {
-		if err := electAll(ctx, kube, time.Now()); err != nil && ctx.Err() == nil {
+		if err := e.electAll(ctx, time.Now()); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Holders of leases cannot be elected, will try again")
 		}
 	})
@@ -44,8 +63,8 @@ func Run(ctx context.Context, kube kubernetes.Interface) error {
 
 // electAll takes the next step of each election, and deletes candidates that have not
 // renewed themselves for candidateAge.
-func electAll(ctx context.Context, kube kubernetes.Interface, now time.Time) error {
-	list, err := kube.CoordinationV1beta1().LeaseCandidates(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+func (e *elector) electAll(ctx context.Context, now time.Time) error {
+	list, err := e.kube.CoordinationV1beta1().LeaseCandidates(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -53,20 +72,39 @@ func electAll(ctx context.Context, kube kubernetes.Interface, now time.Time) err
 		return err
 	}
 	var errs []error
+	there := map[types.NamespacedName]bool{}
 	elections := map[types.NamespacedName][]*coordinationv1beta1.LeaseCandidate{}
 	for i := range list.Items {
 		c := &list.Items[i]
-		if now.Sub(lastSeen(c)) > candidateAge {
-			errs = append(errs, forget(ctx, kube, c))
+		name := types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
+		there[name] = true
+		if now.Sub(e.seen.At(name, lastSeen(c), now)) > candidateAge {
+			errs = append(errs, e.forget(ctx, c))
 			continue
 		}
 		lease := types.NamespacedName{Namespace: c.Namespace, Name: c.Spec.LeaseName}
 		elections[lease] = append(elections[lease], c)
 	}
+	e.seen.Keep(func(name types.NamespacedName) bool { return there[name] })
+	maps.DeleteFunc(e.renewals, func(lease types.NamespacedName, _ renewal) bool { return elections[lease] == nil })
 	for lease, all := range elections {
-		errs = append(errs, elect(ctx, kube, lease, all, now))
+		errs = append(errs, e.elect(ctx, lease, all, now))
 	}
 	return errors.Join(errs...)
+}
+
+// held reports whether a Lease has a holder that has renewed it in time, by when its last renewal
+// was seen.
+func (e *elector) held(id types.NamespacedName, lease *coordinationv1.Lease, now time.Time) bool {
+	if lease == nil || lease.Spec.RenewTime == nil {
+		return false
+	}
+	last, known := e.renewals[id]
+	if !known || !last.stored.Equal(lease.Spec.RenewTime.Time) {
+		last = renewal{stored: lease.Spec.RenewTime.Time, seen: now}
+		e.renewals[id] = last
+	}
+	return holds(&lease.Spec, last.seen, now)
 }
 
 // lastSeen returns when a candidate renewed itself, or was made.
@@ -78,15 +116,15 @@ func lastSeen(c *coordinationv1beta1.LeaseCandidate) time.Time {
 }
 
 // forget deletes a candidate unless it has changed.
-func forget(ctx context.Context, kube kubernetes.Interface, c *coordinationv1beta1.LeaseCandidate) error {
-	return unlessLate(kube.CoordinationV1beta1().LeaseCandidates(c.Namespace).Delete(ctx, c.Name, metav1.DeleteOptions{
+func (e *elector) forget(ctx context.Context, c *coordinationv1beta1.LeaseCandidate) error {
+	return unlessLate(e.kube.CoordinationV1beta1().LeaseCandidates(c.Namespace).Delete(ctx, c.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &c.UID, ResourceVersion: &c.ResourceVersion},
 	}))
 }
 
 // elect takes the next step of the election of one Lease.
-func elect(ctx context.Context, kube kubernetes.Interface, id types.NamespacedName, all []*coordinationv1beta1.LeaseCandidate, now time.Time) error {
-	leases := kube.CoordinationV1().Leases(id.Namespace)
+func (e *elector) elect(ctx context.Context, id types.NamespacedName, all []*coordinationv1beta1.LeaseCandidate, now time.Time) error {
+	leases := e.kube.CoordinationV1().Leases(id.Namespace)
 	lease, err := leases.Get(ctx, id.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		lease, err = nil, nil
@@ -94,12 +132,12 @@ func elect(ctx context.Context, kube kubernetes.Interface, id types.NamespacedNa
 	if err != nil {
 		return err
 	}
-	next := decide(lease, all, now)
+	next := decide(lease, all, e.held(id, lease, now), now)
 	var errs []error
 	for _, c := range next.ping {
 		pinged := c.DeepCopy()
 		pinged.Spec.PingTime = &metav1.MicroTime{Time: now}
-		_, err := kube.CoordinationV1beta1().LeaseCandidates(c.Namespace).Update(ctx, pinged, metav1.UpdateOptions{})
+		_, err := e.kube.CoordinationV1beta1().LeaseCandidates(c.Namespace).Update(ctx, pinged, metav1.UpdateOptions{})
 		errs = append(errs, unlessLate(err))
 	}
 	switch {

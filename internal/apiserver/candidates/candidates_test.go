@@ -11,6 +11,7 @@ import (
 	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	_ "github.com/coracle-io/coracle/internal/bubble"
+	"github.com/coracle-io/coracle/internal/wallclock/wallclocktest"
 )
 
 // bench is an election among client-go's candidates.
@@ -79,7 +81,7 @@ func (b *bench) want(when, holder string) {
 	if err != nil {
 		b.Fatalf("%s: %v", when, err)
 	}
-	if got := ptr.Deref(lease.Spec.HolderIdentity, ""); got != holder || !holds(&lease.Spec, time.Now()) {
+	if got := ptr.Deref(lease.Spec.HolderIdentity, ""); got != holder || !holds(&lease.Spec, lease.Spec.RenewTime.Time, time.Now()) {
 		b.Errorf("%s: the lease is %+v, want %s", when, lease.Spec, holder)
 	}
 }
@@ -125,6 +127,55 @@ func TestElectionsWithoutCandidates(t *testing.T) {
 	})
 }
 
+// A Lease whose holder is gone is given to another candidate, though the holder renewed it in the
+// future, before the clock was set back. Neither Leases nor candidates are lost because the clock
+// is set forward.
+func TestElectionsWhileTheClockIsSet(t *testing.T) {
+	begin, id := time.Now(), types.NamespacedName{Namespace: "default", Name: "work"}
+	for _, set := range []time.Duration{-time.Hour, time.Hour} {
+		at := metav1.MicroTime{Time: begin.Round(0)}
+		kube := fake.NewSimpleClientset(&coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: id.Namespace, Name: id.Name},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: new("gone"), LeaseDurationSeconds: new(int32(5)), RenewTime: &at, Strategy: new(coordinationv1.OldestEmulationVersion),
+			},
+		}, &coordinationv1beta1.LeaseCandidate{
+			ObjectMeta: metav1.ObjectMeta{Namespace: id.Namespace, Name: "there"},
+			Spec: coordinationv1beta1.LeaseCandidateSpec{
+				LeaseName: id.Name, BinaryVersion: "1.37.0", EmulationVersion: "1.37.0", Strategy: coordinationv1.OldestEmulationVersion, PingTime: &at, RenewTime: &at,
+			},
+		})
+		e := &elector{kube: kube, renewals: map[types.NamespacedName]renewal{}}
+		for i, want := range []string{"gone", "gone", "gone", "gone", "gone", "gone", "there"} {
+			now := begin.Add(time.Duration(i) * time.Second)
+			if i > 0 {
+				now = wallclocktest.Set(now, set)
+			}
+			// A candidate that is pinged answers before the next step.
+			for range 2 {
+				if err := e.electAll(t.Context(), now); err != nil {
+					t.Fatal(err)
+				}
+				c, err := kube.CoordinationV1beta1().LeaseCandidates(id.Namespace).Get(t.Context(), "there", metav1.GetOptions{})
+				if err != nil {
+					t.Fatalf("set by %v: after %d s: %v", set, i, err)
+				}
+				c.Spec.RenewTime = c.Spec.PingTime
+				if _, err := kube.CoordinationV1beta1().LeaseCandidates(id.Namespace).Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lease, err := kube.CoordinationV1().Leases(id.Namespace).Get(t.Context(), id.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := ptr.Deref(lease.Spec.HolderIdentity, ""); got != want {
+				t.Errorf("set by %v: after %d s the holder is %s, want %s", set, i, got, want)
+			}
+		}
+	}
+}
+
 // The candidates with the newest version choose the strategy. One that is not known here is
 // only written down, and nothing happens while they differ.
 func TestStrategies(t *testing.T) {
@@ -158,7 +209,7 @@ func TestStrategies(t *testing.T) {
 			all: []*coordinationv1beta1.LeaseCandidate{candidate("a", "1.37.0", own), candidate("b", "1.37.0", coordinationv1.OldestEmulationVersion)},
 		},
 	} {
-		next := decide(test.lease, test.all, now)
+		next := decide(test.lease, test.all, false, now)
 		if len(next.ping) > 0 || (next.lease == nil) != (test.want == "") {
 			t.Errorf("%s: %+v", name, next)
 			continue

@@ -22,16 +22,16 @@ type step struct {
 const pingAge = 3 * electionTime
 
 // decide returns the next step of the election of a Lease, nil if there is none yet, among
-// all of its candidates. The candidates with the newest binary version choose the strategy;
-// nothing is done while they differ. A Lease that is held without a strategy is of an
-// election without candidates, and is left until it expires.
-func decide(lease *coordinationv1.Lease, all []*coordinationv1beta1.LeaseCandidate, now time.Time) step {
+// all of its candidates. held says whether it has a holder whose time has not run out. The
+// candidates with the newest binary version choose the strategy; nothing is done while they
+// differ. A Lease that is held without a strategy is of an election without candidates, and is
+// left until it expires.
+func decide(lease *coordinationv1.Lease, all []*coordinationv1beta1.LeaseCandidate, held bool, now time.Time) step {
 	var spec coordinationv1.LeaseSpec
 	if lease != nil {
 		spec = *lease.Spec.DeepCopy()
 	}
 	strategy, ok := strategyOf(all)
-	held := holds(&spec, now)
 	if !ok || held && spec.Strategy == nil {
 		return step{}
 	}
@@ -72,20 +72,22 @@ func decide(lease *coordinationv1.Lease, all []*coordinationv1beta1.LeaseCandida
 	}}
 }
 
-// holds reports whether a Lease has a holder whose time has not run out.
-func holds(s *coordinationv1.LeaseSpec, now time.Time) bool {
-	if ptr.Deref(s.HolderIdentity, "") == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
+// holds reports whether a Lease that was renewed at a time has a holder whose time has not run
+// out.
+func holds(s *coordinationv1.LeaseSpec, renewed, now time.Time) bool {
+	if ptr.Deref(s.HolderIdentity, "") == "" || s.LeaseDurationSeconds == nil {
 		return false
 	}
-	return !now.After(s.RenewTime.Add(time.Duration(*s.LeaseDurationSeconds) * time.Second))
+	return !now.After(renewed.Add(time.Duration(*s.LeaseDurationSeconds) * time.Second))
 }
 
 // answers returns the candidates that have answered their last ping, and those that have
-// none that counts. wait reports whether others may still answer.
+// none that counts. wait reports whether others may still answer. A ping in the future counts only if
+// the clock of another API server may be ahead by so much.
 func answers(all []*coordinationv1beta1.LeaseCandidate, now time.Time) (answered, unpinged []*coordinationv1beta1.LeaseCandidate, wait bool) {
 	for _, c := range all {
 		switch ping := c.Spec.PingTime; {
-		case ping == nil || now.Sub(ping.Time) >= pingAge:
+		case ping == nil || now.Sub(ping.Time).Abs() >= pingAge:
 			unpinged = append(unpinged, c)
 		case c.Spec.RenewTime != nil && !c.Spec.RenewTime.Before(ping):
 			answered = append(answered, c)

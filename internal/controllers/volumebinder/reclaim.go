@@ -23,10 +23,12 @@ const retryAfter = 15 * time.Second
 // its reclaim policy. A volume for which that has failed stays Failed until it succeeds.
 func (c *binder) release(ctx context.Context, v *v1.PersistentVolume) error {
 	if v.Status.Phase == v1.VolumeFailed {
-		// A time in the future is of before the clock was set back.
-		if failed := v.Status.LastPhaseTransitionTime; failed != nil && time.Since(failed.Time) >= 0 && time.Since(failed.Time) < retryAfter {
-			c.queue.AddAfter(controller.Key{Name: v.Name}, time.Until(failed.Add(retryAfter)))
-			return nil
+		if changed := v.Status.LastPhaseTransitionTime; changed != nil {
+			failed := c.failed.At(v.Name, changed.Time, time.Now())
+			if left := time.Until(failed.Add(retryAfter)); left > 0 {
+				c.queue.AddAfter(controller.Key{Name: v.Name}, left)
+				return nil
+			}
 		}
 	} else {
 		released, err := c.setVolumePhase(ctx, v, v1.VolumeReleased, "")

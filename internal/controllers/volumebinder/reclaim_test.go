@@ -135,8 +135,8 @@ func TestReclaimIsRetried(t *testing.T) {
 	})
 }
 
-// A volume whose reclaiming has failed in the future, because the clock was set back since, is not
-// kept until then.
+// A volume whose reclaiming has failed in the future, because the clock was set back since, is
+// reclaimed as soon as any other.
 func TestReclaimAfterTheClockIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := releasedVolume("v")

@@ -37,6 +37,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/defaultclass"
 	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/wallclock"
 )
 
 // Descriptor describes the controller.
@@ -66,6 +67,8 @@ type binder struct {
 
 	recyclers *recyclers
 	measured  *operations
+	// failed holds when the reclaiming of volumes, by their names, failed.
+	failed wallclock.Moments[string]
 	// removeAll removes a directory of the host and everything in it.
 	removeAll func(path string) error
 	// queue holds the keys of claims and of volumes; the latter have no
@@ -120,6 +123,7 @@ func (c *binder) Run(ctx context.Context) error {
 				c.enqueueNeeding(ofVolume(new.Name))
 			} else {
 				c.measured.succeeded(controller.Key{Name: old.Name})
+				c.failed.Forget(old.Name)
 			}
 			for _, v := range []*v1.PersistentVolume{old, new} {
 				if v != nil && v.Spec.ClaimRef != nil {
