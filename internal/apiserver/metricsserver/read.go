@@ -73,7 +73,7 @@ func selects(o *internalversion.ListOptions, obj metav1.Object) bool {
 // node returns the metrics of a node, or nil.
 func (s *Server) node(n *corev1.Node) resource.Object {
 	u := s.usageOf(n.Name)
-	if u == nil || u.received.Before(n.CreationTimestamp.Time) || u.node.length() == 0 || u.node.last.memory == 0 {
+	if u == nil || u.precedes(n.CreationTimestamp.Time) || u.node.length() == 0 || u.node.last.memory == 0 {
 		return nil
 	}
 	return &v1beta1.NodeMetrics{
@@ -92,7 +92,7 @@ func (s *Server) pod(p *corev1.Pod) resource.Object {
 		return nil
 	}
 	u := s.usageOf(p.Spec.NodeName)
-	if u == nil || u.received.Before(p.CreationTimestamp.Time) {
+	if u == nil || u.precedes(p.CreationTimestamp.Time) {
 		return nil
 	}
 	windows := u.pods[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}]

@@ -17,6 +17,12 @@ type usage struct {
 	pods     map[types.NamespacedName][]window
 }
 
+// precedes reports whether the usage was received before an object was created. If the object was
+// created in the future, because the clock was set back since, it was not.
+func (u *usage) precedes(created time.Time) bool {
+	return u.received.Before(created) && !created.After(time.Now())
+}
+
 // window is a container, or a node without a name, with its last measurement
 // and the one before it.
 type window struct {

@@ -30,13 +30,27 @@ type tokenKey struct {
 	expiration int64
 }
 
+// token is a token with times of the wall clock, which the API server compares with its own.
 type token struct {
 	value   string
+	issued  time.Time
 	renew   time.Time
 	expires time.Time
 }
 
-const longestTokenUse = 24 * time.Hour
+const (
+	longestTokenUse = 24 * time.Hour
+	// issuedLeeway is how far in the future a token may have been issued. API servers refuse
+	// others: their clock was set back, and most likely that of the node too.
+	issuedLeeway = time.Minute
+)
+
+// fresh reports whether a token need not be renewed. The clock may have been set since it was
+// issued.
+func (k *token) fresh(now time.Time) bool {
+	now = now.Round(0) // without the monotonic reading, by which the token would not age while the machine sleeps
+	return k.value != "" && now.Before(k.renew) && k.issued.Sub(now) <= issuedLeeway
+}
 
 // Token implements Tokens. A token that cannot be renewed is used until it expires.
 func (t *TokenCache) Token(ctx context.Context, pod *v1.Pod, audience string, expirationSeconds int64) (string, error) {
@@ -51,7 +65,7 @@ func (t *TokenCache) Expiring(ctx context.Context, pod *v1.Pod, audience string,
 	known := t.tokens[key]
 	t.mu.Unlock()
 	now := time.Now()
-	if known.value != "" && now.Before(known.renew) {
+	if known.fresh(now) {
 		return known.value, known.expires, nil
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
@@ -68,10 +82,10 @@ func (t *TokenCache) Expiring(ctx context.Context, pod *v1.Pod, audience string,
 		}
 		return "", time.Time{}, fmt.Errorf("failed to fetch token: %w", err)
 	}
-	fresh := token{value: answer.Status.Token, expires: answer.Status.ExpirationTimestamp.Time}
+	fresh := token{value: answer.Status.Token, issued: now.Round(0), expires: answer.Status.ExpirationTimestamp.Time}
 	life := fresh.expires.Sub(now)
 	use := min(life*4/5, longestTokenUse)
-	fresh.renew = now.Add(use - time.Duration(rand.Int64N(10_000))*time.Millisecond)
+	fresh.renew = now.Round(0).Add(use - time.Duration(rand.Int64N(10_000))*time.Millisecond)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.tokens == nil {
