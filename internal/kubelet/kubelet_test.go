@@ -352,6 +352,24 @@ func TestActiveDeadline(t *testing.T) {
 	})
 }
 
+// A pod that was started in the future, because the clock was set back since, has a deadline too.
+func TestActiveDeadlineAfterTheClockIsSetBack(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		b.create(pod("job", func(p *v1.Pod) {
+			p.Spec.ActiveDeadlineSeconds = new(int64(10))
+			p.Status.StartTime = &metav1.Time{Time: time.Now().Add(time.Hour)}
+		}))
+		b.after(8 * time.Second)
+		if p := b.get("job"); p.Status.Phase != v1.PodRunning {
+			t.Fatalf("phase %s before the deadline", p.Status.Phase)
+		}
+		b.after(5 * time.Second)
+		if p := b.get("job"); p.Status.Phase != v1.PodFailed || p.Status.Reason != "DeadlineExceeded" {
+			t.Fatalf("after the deadline: %+v", p.Status)
+		}
+	})
+}
+
 func TestRejectsWhatDoesNotFit(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		b.create(pod("big", func(p *v1.Pod) {

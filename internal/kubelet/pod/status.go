@@ -105,7 +105,7 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 	if w.inbox.static {
 		w.inbox.setStatus(st)
 	}
-	if w.showFrom = showRunning(pod, previous.Phase, st.Phase, observed, now); !w.showFrom.IsZero() {
+	if w.times.showFrom = showRunning(pod, previous.Phase, st.Phase, observed, now); !w.times.showFrom.IsZero() {
 		return st
 	}
 	if before := w.previous(pod); before.Phase != v1.PodRunning && st.Phase == v1.PodRunning && st.StartTime != nil {

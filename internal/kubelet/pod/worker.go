@@ -24,6 +24,7 @@ import (
 	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/timespan"
+	"github.com/coracle-io/coracle/internal/wallclock"
 )
 
 // worker manages one pod in a goroutine of its own:
@@ -61,9 +62,15 @@ type worker struct {
 	asked      *allocation // by the last specification of the pod; nil before the first sync
 	restarting idSet       // containers that restart for a resize
 	failures   int
-	showFrom   time.Time // when the last status may be written; zero: it was written
+	times      times
 	unmirrored unmirrored
 	group      podGroup
+}
+
+// times are moments in the life of a pod.
+type times struct {
+	showFrom time.Time                    // when the last status may be written; zero: it was written
+	started  wallclock.Moments[types.UID] // when the pod's start time was, for its deadline
 }
 
 // peers gives a worker access to the other pods.
@@ -264,7 +271,7 @@ func (w *worker) sync(ctx context.Context, requested, pod *v1.Pod, observed *cri
 	}
 	now := time.Now()
 	if seconds := pod.Spec.ActiveDeadlineSeconds; seconds != nil && st.StartTime != nil {
-		left := st.StartTime.Add(timespan.Seconds(*seconds)).Sub(now)
+		left := w.times.started.At(w.uid, st.StartTime.Time, now).Add(timespan.Seconds(*seconds)).Sub(now)
 		if left <= 0 {
 			w.inbox.fail(status.Cause{Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}, nil, nil)
 			w.config.Recorder.Event(Reference(pod), v1.EventTypeNormal, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
@@ -295,8 +302,8 @@ func (w *worker) sync(ctx context.Context, requested, pod *v1.Pod, observed *cri
 	if until, ok := w.retries.nextPull(pod, w.config.Images); ok {
 		next = sooner(next, time.Until(until))
 	}
-	if !w.showFrom.IsZero() {
-		next = sooner(next, time.Until(w.showFrom))
+	if !w.times.showFrom.IsZero() {
+		next = sooner(next, time.Until(w.times.showFrom))
 	}
 	if wait := w.remountAfter(); wait > 0 {
 		next = sooner(next, wait)

@@ -62,6 +62,7 @@ type certificateKey struct {
 type certificate struct {
 	key, chain     []byte // in PEM; nil until the first one is issued
 	renew, expires time.Time
+	received       time.Time        // by the wall clock
 	refused        string           // why the signer never issues one
 	refusal        metav1.Condition // of the request, if it was refused
 	saidOverdue    bool             // an event says that the renewal is overdue
@@ -125,7 +126,7 @@ func (c *CertificateCache) Forget(uid types.UID) {
 // looks whether the signer has answered.
 func (c *CertificateCache) advance(ctx context.Context, pod *v1.Pod, at certificateKey, source *v1.PodCertificateProjection, known *certificate) error {
 	now := time.Now()
-	if known.refused != "" || known.chain != nil && now.Before(known.renew) {
+	if known.refused != "" || known.fresh(now) {
 		return nil
 	}
 	defer c.announce(pod, known, now)
@@ -145,12 +146,19 @@ func (c *CertificateCache) advance(ctx context.Context, pod *v1.Pod, at certific
 		}
 		return fmt.Errorf("get certificate request: %w", err)
 	}
-	known.take(&answer.Status)
+	known.take(&answer.Status, now)
 	return nil
 }
 
+// fresh reports whether a certificate need not be renewed. One that was received in the future is
+// not valid yet: the clock was set back since.
+func (k *certificate) fresh(now time.Time) bool {
+	now = now.Round(0)
+	return k.chain != nil && now.Before(k.renew) && k.received.Sub(now) <= issuedLeeway
+}
+
 // take takes the answer of the signer over, if there is one.
-func (k *certificate) take(status *certificatesv1.PodCertificateRequestStatus) {
+func (k *certificate) take(status *certificatesv1.PodCertificateRequestStatus, now time.Time) {
 	for i := range status.Conditions {
 		switch condition := &status.Conditions[i]; condition.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeDenied:
@@ -166,6 +174,7 @@ func (k *certificate) take(status *certificatesv1.PodCertificateRequestStatus) {
 			*k = certificate{
 				key: k.pending.key, chain: certificatesOf(status.CertificateChain),
 				renew: status.BeginRefreshAt.Add(rand.N(certificateJitter)), expires: status.NotAfter.Time,
+				received: now.Round(0),
 			}
 		}
 	}

@@ -40,8 +40,8 @@ type token struct {
 
 const (
 	longestTokenUse = 24 * time.Hour
-	// issuedLeeway is how far in the future a token may have been issued. API servers refuse
-	// others: their clock was set back, and most likely that of the node too.
+	// issuedLeeway is how far in the future a token or a certificate may have been issued. Servers
+	// refuse others: their clock was set back, and most likely that of the node too.
 	issuedLeeway = time.Minute
 )
 

@@ -7,8 +7,8 @@ import (
 	"github.com/coracle-io/coracle/internal/wallclock/wallclocktest"
 )
 
-// A token is renewed once the API server may refuse it because the clock was set: one that has
-// expired, and one that was issued in the future.
+// A token or a certificate is renewed once servers may refuse it because the clock was set: one that
+// has expired, and one that was issued in the future.
 func TestTokenWhileTheClockIsSet(t *testing.T) {
 	begin := time.Now()
 	for _, c := range []struct {
@@ -21,6 +21,10 @@ func TestTokenWhileTheClockIsSet(t *testing.T) {
 		known := token{value: "t", issued: begin.Round(0), renew: begin.Round(0).Add(48 * time.Minute)}
 		if got := known.fresh(wallclocktest.Set(begin.Add(c.after), c.set)); got != c.want {
 			t.Errorf("after %v and set by %v: fresh %t", c.after, c.set, got)
+		}
+		issued := certificate{chain: []byte("chain"), received: begin.Round(0), renew: begin.Round(0).Add(48 * time.Minute)}
+		if got := issued.fresh(wallclocktest.Set(begin.Add(c.after), c.set)); got != c.want {
+			t.Errorf("after %v and set by %v: a certificate is fresh %t", c.after, c.set, got)
 		}
 	}
 	if (&token{}).fresh(begin) {
