@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/controller/revision"
 	"github.com/coracle-io/coracle/internal/controller/workload"
 )
@@ -61,6 +62,7 @@ type daemonSets struct {
 	nodes     corelisters.NodeLister
 	control   *workload.PodControl
 	backoff   *flowcontrol.Backoff
+	ready     pods.Readiness
 }
 
 func newController(env *controller.Env, workers int, skips *prometheus.CounterVec) (controller.Controller, error) {
@@ -88,7 +90,11 @@ func newController(env *controller.Env, workers int, skips *prometheus.CounterVe
 		Client: func(namespace string) workload.Client[*apps.DaemonSet] {
 			return c.kube.AppsV1().DaemonSets(namespace)
 		},
-		Sync:     c.sync,
+		Sync: c.sync,
+		OwnerGone: func(_ context.Context, key controller.Key) error {
+			c.ready.Forget(key)
+			return nil
+		},
 		Selector: func(set *apps.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector },
 		Patch:    c.control.Patch, Expectations: c.control.Expectations, Skips: skips,
 	})
@@ -168,6 +174,7 @@ func (c *daemonSets) sync(ctx context.Context, set *apps.DaemonSet) error {
 	}
 	hash := hashOf(current)
 	s := snapshot{set: set, nodes: nodes, pods: owned, hash: hash, now: time.Now()}
+	s.since = c.ready.Of(cache.MetaObjectToName(set), owned, set.Spec.MinReadySeconds, s.now)
 	var stepErr error
 	if satisfied {
 		next := manage(s)

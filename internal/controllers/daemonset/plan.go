@@ -110,6 +110,7 @@ type snapshot struct {
 	pods  []*v1.Pod // owned by the set
 	hash  string    // of the current revision
 	now   time.Time
+	since pods.Since // when the pods became ready
 }
 
 // step is the set of changes to make now.
@@ -203,7 +204,7 @@ func (s snapshot) surplus(alive []*v1.Pod, surging bool) []*v1.Pod {
 		return old[1:]
 	}
 	out := current[1:]
-	if len(old) == 0 || !podquery.IsReady(old[0]) || pods.IsAvailable(current[0], s.set.Spec.MinReadySeconds, s.now) {
+	if len(old) == 0 || !podquery.IsReady(old[0]) || s.since.IsAvailable(current[0], s.set.Spec.MinReadySeconds, s.now) {
 		return append(out, old...)
 	}
 	return append(out, old[1:]...)
@@ -267,16 +268,16 @@ func rollingUpdate(s snapshot) (out step) {
 		}
 		switch {
 		case surge > 0 && old != nil && current != nil:
-			if pods.IsAvailable(old, s.set.Spec.MinReadySeconds, s.now) {
+			if s.since.IsAvailable(old, s.set.Spec.MinReadySeconds, s.now) {
 				numSurge++
 			}
 		case current != nil:
-			if !pods.IsAvailable(current, s.set.Spec.MinReadySeconds, s.now) {
+			if !s.since.IsAvailable(current, s.set.Spec.MinReadySeconds, s.now) {
 				numUnavailable++
 			}
 		case old == nil:
 			numUnavailable++
-		case pods.IsAvailable(old, s.set.Spec.MinReadySeconds, s.now):
+		case s.since.IsAvailable(old, s.set.Spec.MinReadySeconds, s.now):
 			available = append(available, old)
 		default:
 			unavailableOld = append(unavailableOld, old)
@@ -321,7 +322,7 @@ func status(s snapshot) (st apps.DaemonSetStatus, next time.Duration) {
 		pod := slices.MinFunc(list, func(a, b *v1.Pod) int {
 			return cmp.Or(order.FalseFirst(a.DeletionTimestamp != nil, b.DeletionTimestamp != nil), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
 		})
-		if wait, ready := pods.AvailableIn(pod, s.set.Spec.MinReadySeconds, s.now); ready && pod.DeletionTimestamp == nil {
+		if wait, ready := s.since.AvailableIn(pod, s.set.Spec.MinReadySeconds, s.now); ready && pod.DeletionTimestamp == nil {
 			st.NumberReady++
 			if wait == 0 {
 				st.NumberAvailable++

@@ -54,6 +54,7 @@ type sets[O workload.Object] struct {
 	kind    Kind[O]
 	pods    cache.SharedIndexInformer
 	control *workload.PodControl
+	ready   pods.Readiness
 
 	namespaces corelisters.NamespaceLister
 }
@@ -73,6 +74,10 @@ func New[O workload.Object](env *controller.Env, kind Kind[O]) (controller.Contr
 	c.Controller, err = workload.New(env, workload.Config[O, *v1.Pod]{
 		Kind: kind.GroupVersionKind, Queue: kind.Queue, Workers: kind.Workers,
 		Owners: kind.Informer, Dependents: c.pods, Client: kind.Client, Sync: c.sync,
+		OwnerGone: func(_ context.Context, key controller.Key) error {
+			c.ready.Forget(key)
+			return nil
+		},
 		Sources:  []controller.Source{controller.Reads(namespaces.Informer())},
 		Selector: func(object O) *metav1.LabelSelector { return selector(kind.View(object)) },
 		// Finished pods are not adopted.
@@ -182,7 +187,9 @@ func (c *sets[O]) apply(ctx context.Context, object O, set *apps.ReplicaSet, p p
 // updateStatus writes the status if it has changed. next is the time until the next ready
 // pod becomes available, or 0 if there is none.
 func (c *sets[O]) updateStatus(ctx context.Context, object O, set *apps.ReplicaSet, seen observation) (next time.Duration, err error) {
-	want, next := status(set, seen, time.Now())
+	now := time.Now()
+	seen.since = c.ready.Of(cache.MetaObjectToName(set), seen.active, set.Spec.MinReadySeconds, now)
+	want, next := status(set, seen, now)
 	if equality.Semantic.DeepEqual(want, set.Status) {
 		return next, nil
 	}

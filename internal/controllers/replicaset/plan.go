@@ -58,6 +58,8 @@ type observation struct {
 	// kept are active pods whose deletion failed. They may be deleted all the same, so
 	// they are not counted as ready.
 	kept map[types.UID]bool
+	// since holds when the active pods became ready.
+	since pods.Since
 }
 
 // forget moves deleted pods from the active to the terminating ones, so that nobody relies on
@@ -89,7 +91,7 @@ func status(set *apps.ReplicaSet, seen observation, now time.Time) (s apps.Repli
 		if template.Matches(labels.Set(p.Labels)) {
 			s.FullyLabeledReplicas++
 		}
-		wait, ready := pods.AvailableIn(p, set.Spec.MinReadySeconds, now)
+		wait, ready := seen.since.AvailableIn(p, set.Spec.MinReadySeconds, now)
 		if !ready || seen.kept[p.UID] {
 			continue
 		}

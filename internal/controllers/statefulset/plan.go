@@ -19,6 +19,7 @@ type snapshot struct {
 	pods                            []*v1.Pod // owned by the set
 	currentRevision, updateRevision string    // names of ControllerRevisions
 	now                             time.Time
+	since                           pods.Since // when the pods became ready
 }
 
 // step is the output of plan: the changes to make now.
@@ -167,7 +168,7 @@ func (s snapshot) reconcile(r replica, out *step) (healthy bool) {
 
 // available reports whether a pod is running and available.
 func (s snapshot) available(pod *v1.Pod) bool {
-	return pod.Status.Phase == v1.PodRunning && pods.IsAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
+	return pod.Status.Phase == v1.PodRunning && s.since.IsAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
 }
 
 // nextAvailable returns the time until the next pod becomes available without an
@@ -175,7 +176,7 @@ func (s snapshot) available(pod *v1.Pod) bool {
 // does not depend on it.
 func (s snapshot) nextAvailable() (next time.Duration) {
 	for _, pod := range s.pods {
-		wait, ready := pods.AvailableIn(pod, s.set.Spec.MinReadySeconds, s.now)
+		wait, ready := s.since.AvailableIn(pod, s.set.Spec.MinReadySeconds, s.now)
 		if ready && wait > 0 && pod.Status.Phase == v1.PodRunning && (next == 0 || wait < next) {
 			next = wait
 		}
@@ -217,7 +218,7 @@ func (s snapshot) update(replicas []replica, missing int, out *step) {
 		if r.pod == nil {
 			continue
 		}
-		if r.pod.DeletionTimestamp != nil || !pods.IsAvailable(r.pod, s.set.Spec.MinReadySeconds, s.now) {
+		if r.pod.DeletionTimestamp != nil || !s.since.IsAvailable(r.pod, s.set.Spec.MinReadySeconds, s.now) {
 			budget--
 		}
 	}
@@ -234,7 +235,7 @@ func (s snapshot) update(replicas []replica, missing int, out *step) {
 		switch {
 		case pod == nil, pod.DeletionTimestamp != nil, deleting[pod.Name],
 			pod.Labels[apps.ControllerRevisionHashLabelKey] == s.updateRevision:
-		case pods.IsAvailable(pod, s.set.Spec.MinReadySeconds, s.now):
+		case s.since.IsAvailable(pod, s.set.Spec.MinReadySeconds, s.now):
 			available = append(available, pod)
 		default:
 			out.delete = append(out.delete, pod)
@@ -259,7 +260,7 @@ func status(s snapshot, collisions *int32) apps.StatefulSetStatus {
 		st.Replicas++
 		if podquery.IsReady(p) && p.Status.Phase == v1.PodRunning {
 			st.ReadyReplicas++
-			if pods.IsAvailable(p, s.set.Spec.MinReadySeconds, s.now) {
+			if s.since.IsAvailable(p, s.set.Spec.MinReadySeconds, s.now) {
 				st.AvailableReplicas++
 			}
 		}

@@ -51,6 +51,7 @@ type statefulSets struct {
 	revisions cache.SharedIndexInformer
 	claims    corelisters.PersistentVolumeClaimLister
 	pods      cache.SharedIndexInformer
+	ready     pods.Readiness
 }
 
 // newController builds the controller. It needs no expectations, because a pod's
@@ -81,7 +82,11 @@ func newController(env *controller.Env, workers int, skips *prometheus.CounterVe
 		Client: func(namespace string) workload.Client[*apps.StatefulSet] {
 			return c.kube.AppsV1().StatefulSets(namespace)
 		},
-		Sync:     c.sync,
+		Sync: c.sync,
+		OwnerGone: func(_ context.Context, key controller.Key) error {
+			c.ready.Forget(key)
+			return nil
+		},
 		Selector: func(set *apps.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector },
 		Matches:  func(set *apps.StatefulSet, p *v1.Pod) bool { _, ok := ordinalOf(set, p); return ok },
 		Patch:    workload.NewPodControl(env).Patch,
@@ -128,6 +133,7 @@ func (c *statefulSets) sync(ctx context.Context, set *apps.StatefulSet) error {
 	}
 	templates := map[string]*v1.PodTemplateSpec{update.Name: &set.Spec.Template}
 	s := snapshot{set: set, pods: owned, currentRevision: update.Name, updateRevision: update.Name, now: time.Now()}
+	s.since = c.ready.Of(cache.MetaObjectToName(set), owned, set.Spec.MinReadySeconds, s.now)
 	for _, r := range all {
 		if r.Name == set.Status.CurrentRevision && r.Name != update.Name {
 			if templates[r.Name], err = revision.Template(r); err != nil {
