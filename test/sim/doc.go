@@ -7,7 +7,8 @@
 //	scheduler ───────────┴── faults ───────────┘   └── kubelets of simulated nodes
 //
 // Faults are errors and conflicts of requests, watches that end, are late or
-// repeat events, components that crash at a write, and nodes that fall silent.
+// repeat events, components that crash at a write, nodes that fall silent, and,
+// with a flag, clocks that differ.
 // The rules hold at every change. When the faults stop, everything converges,
 // and nobody writes any more.
 //

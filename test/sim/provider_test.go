@@ -30,6 +30,9 @@ func newProvider(given *rest.Config, wrap func(http.RoundTripper) http.RoundTrip
 	config := rest.CopyConfig(given)
 	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 	config.ContentConfig = rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON}
+	if *clocks { // the times in requests are moved
+		config.ContentConfig = rest.ContentConfig{ContentType: runtime.ContentTypeJSON}
+	}
 	if wrap != nil {
 		config.Transport = wrap(config.Transport)
 	}

@@ -24,6 +24,7 @@ var (
 	firstSeed = flag.Uint64("sim.seed", 1, "first seed of TestSimulation")
 	seeds     = flag.Int("sim.count", 4, "number of seeds of TestSimulation")
 	wide      = flag.Bool("sim.wide", false, "do in TestSimulation also what only searches for errors do; see docs/simulation.md")
+	clocks    = flag.Bool("sim.clocks", false, "let the clocks of nodes, of the controllers and of the scheduler differ in TestSimulation, in runs with odd seeds; see docs/simulation.md")
 	steps     = flag.Int("sim.steps", 15, "number of things that users do in TestSimulation")
 	shrink    = flag.Bool("sim.shrink", false, "repeat seeds of TestSimulation that fail, with as few steps as possible")
 )

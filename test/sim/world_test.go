@@ -39,6 +39,7 @@ type world struct {
 	admin  kubernetes.Interface
 	config *rest.Config
 	users  *random
+	clocks *random
 	faults *faults
 	rules  *rules
 	nodes  []*silentNode
@@ -60,7 +61,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		ControllerManagerArgs: []string{reliable},
 		SchedulerArgs:         []string{"scheduler-name=nobody"},
 	})
-	w := &world{t: t, seed: seed, admin: c.Client(), config: c.Config(), users: newRandom(seed), faults: &faults{random: newRandom(seed + 1<<32)}}
+	w := &world{t: t, seed: seed, admin: c.Client(), config: c.Config(), users: newRandom(seed), clocks: newRandom(seed + 2<<32), faults: &faults{random: newRandom(seed + 1<<32)}}
 	w.rules = newRules(w)
 	return w
 }
@@ -85,7 +86,7 @@ func (w *world) start() (stop func()) {
 	for _, node := range nodes {
 		n := &silentNode{node: node, back: make(chan struct{}, 1)}
 		w.nodes = append(w.nodes, n)
-		running.Go(func() { n.run(ctx, w.t, kubelets) })
+		running.Go(func() { n.run(ctx, w, kubelets) })
 	}
 	return func() {
 		cancel()
@@ -120,7 +121,10 @@ func newScheduler() *component.Scheduler {
 func (w *world) keepCrashing(ctx context.Context, name string, run func(context.Context, client.Provider) error) {
 	for ctx.Err() == nil {
 		life, crash := context.WithCancel(ctx)
-		p, err := newProvider(w.config, func(base http.RoundTripper) http.RoundTripper { return &transport{w.faults, base, crash} })
+		skew := w.skew()
+		p, err := newProvider(w.config, func(base http.RoundTripper) http.RoundTripper {
+			return &transport{w.faults, &skewed{base, skew}, crash}
+		})
 		if err == nil {
 			err = supervise.RunOnce(life, name, func(ctx context.Context) error { return run(ctx, p) })
 		}
@@ -136,21 +140,16 @@ func (w *world) keepCrashing(ctx context.Context, name string, run func(context.
 }
 
 // run runs the node's kubelet until ctx ends, with the silences in between.
-func (n *silentNode) run(ctx context.Context, t *testing.T, p *provider) {
-	c, err := p.As(n.node.Name())
-	if err != nil {
-		t.Error(err)
-		return
-	}
+func (n *silentNode) run(ctx context.Context, w *world, shared *provider) {
 	for ctx.Err() == nil {
 		life, silence := context.WithCancel(ctx)
 		n.mu.Lock()
 		n.silence = silence
 		n.mu.Unlock()
-		err := supervise.RunOnce(life, n.node.Name(), func(ctx context.Context) error { return n.node.Run(ctx, c) })
+		err := w.kubelet(life, n, shared)
 		silence()
 		if err != nil {
-			t.Errorf("node %s failed: %v", n.node.Name(), err)
+			w.t.Errorf("node %s failed: %v", n.node.Name(), err)
 		}
 		select {
 		case <-n.back:
