@@ -29,6 +29,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/poddisruption"
+	"github.com/coracle-io/coracle/internal/wallclock"
 )
 
 // name is the controller's name, in --controllers and as the source of events.
@@ -69,7 +70,8 @@ type evictor struct {
 	slices cache.Indexer // by their pool
 	rules  cache.Indexer // nil: they are not served
 
-	pending controller.Marks[types.UID] // pods with a scheduled eviction
+	pending controller.Marks[types.UID]  // pods with a scheduled eviction
+	added   wallclock.Moments[types.UID] // when the taints were added that evict them
 
 	mu      sync.Mutex        // guards evicted
 	evicted map[types.UID]int // how many pods were evicted for each rule
@@ -152,7 +154,7 @@ func poolKey(driver, pool string) string { return driver + "/" + pool }
 
 func (c *evictor) podChanged(old, pod *v1.Pod) {
 	if pod == nil {
-		c.pending.Set(old.UID, false)
+		c.cancel(old.UID)
 		return
 	}
 	if pod.Spec.NodeName == "" || old != nil && old.Spec.NodeName == pod.Spec.NodeName &&
@@ -246,13 +248,13 @@ func (c *evictor) sync(ctx context.Context, k key) error {
 	}
 	pod := obj.(*v1.Pod)
 	if pod.DeletionTimestamp != nil {
-		c.pending.Set(pod.UID, false)
+		c.cancel(pod.UID)
 		return nil
 	}
 	now := time.Now()
 	e, found := c.evictionOf(pod, c.allRules(), now)
 	if !found {
-		if c.pending.Set(pod.UID, false) {
+		if c.cancel(pod.UID) {
 			c.env.Events.Eventf(pod, v1.EventTypeNormal, "DeviceTaintManagerEviction", "Cancelling deletion")
 		}
 		return nil
@@ -261,20 +263,21 @@ func (c *evictor) sync(ctx context.Context, k key) error {
 	for _, rule := range e.rules {
 		c.queue.Add(key{true, controller.Key{Name: rule.Name}})
 	}
-	if e.at.After(now) {
-		c.queue.AddAfter(k, e.at.Sub(now))
+	at := c.added.At(pod.UID, e.added, now).Add(e.granted)
+	if at.After(now) {
+		c.queue.AddAfter(k, at.Sub(now))
 		return nil
 	}
 	deleted, err := c.evict(ctx, pod)
 	if err != nil {
 		return err
 	}
-	c.pending.Set(pod.UID, false)
+	c.cancel(pod.UID)
 	if !deleted {
 		return nil
 	}
 	c.counts.deletions.Inc()
-	c.counts.latency.Observe(time.Since(e.at).Seconds())
+	c.counts.latency.Observe(time.Since(at).Seconds())
 	for _, rule := range e.rules {
 		c.mu.Lock()
 		c.evicted[rule.UID]++
@@ -282,6 +285,13 @@ func (c *evictor) sync(ctx context.Context, k key) error {
 		c.queue.AddAfter(key{true, controller.Key{Name: rule.Name}}, ruleStatusPeriod) // by then the informer shows it
 	}
 	return nil
+}
+
+// cancel drops what is remembered of a pod with a scheduled eviction, and reports whether it had
+// one.
+func (c *evictor) cancel(pod types.UID) (scheduled bool) {
+	c.added.Forget(pod)
+	return c.pending.Set(pod, false)
 }
 
 // evict deletes a pod, unless the API server says that it is gone or being

@@ -193,6 +193,25 @@ func TestEviction(t *testing.T) {
 	}
 }
 
+// A taint that was added in the future, because the clock was set back, evicts once its toleration
+// has passed too.
+func TestEvictionAfterTheClockIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		later := noExec("a")
+		later.TimeAdded = &metav1.Time{Time: time.Now().Add(time.Hour)}
+		c := newCluster(t, pod("p"), claim("p", "d", tolerate("a", 60)), slice(1, later))
+		c.run()
+		after(59 * time.Second)
+		if got := c.pods(); got != "p" {
+			t.Errorf("a second before, pods are %q", got)
+		}
+		after(2 * time.Second)
+		if got := c.pods(); got != "" {
+			t.Errorf("a second after, pods are %q", got)
+		}
+	})
+}
+
 // The condition DisruptionTarget, the event, the precondition and the metrics.
 func TestHowPodsAreEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

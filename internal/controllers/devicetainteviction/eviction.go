@@ -12,17 +12,19 @@ import (
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
-// eviction is when a pod must be deleted.
+// eviction is when a pod must be deleted: some time after the taint was added that is the first
+// one to evict it.
 type eviction struct {
-	at time.Time
+	added   time.Time
+	granted time.Duration
 	// rules are those among the causes, each once.
 	rules []*resourceapi.DeviceTaintRule
 }
 
 // add adds a cause. rule is nil if a slice has the taint.
-func (e *eviction) add(at time.Time, rule *resourceapi.DeviceTaintRule) {
-	if e.at.IsZero() || at.Before(e.at) {
-		e.at = at
+func (e *eviction) add(added time.Time, granted time.Duration, rule *resourceapi.DeviceTaintRule) {
+	if e.added.IsZero() || added.Add(granted).Before(e.added.Add(e.granted)) {
+		e.added, e.granted = added, granted
 	}
 	if rule != nil && !slices.ContainsFunc(e.rules, func(r *resourceapi.DeviceTaintRule) bool { return r.UID == rule.UID }) {
 		e.rules = append(e.rules, rule)
@@ -48,50 +50,51 @@ func (c *evictor) evictionOf(pod *v1.Pod, rules []*resourceapi.DeviceTaintRule, 
 			c.addCauses(&e, &claim.Status.Allocation.Devices.Results[i], rules, now)
 		}
 	}
-	return e, !e.at.IsZero()
+	return e, !e.added.IsZero()
 }
 
 // addCauses adds the taints of an allocated device that are not tolerated for ever.
 func (c *evictor) addCauses(e *eviction, device *resourceapi.DeviceRequestAllocationResult, rules []*resourceapi.DeviceTaintRule, now time.Time) {
 	for _, taint := range c.taintsOf(device) {
-		if at, evicts := evictionTime(taint, device.Tolerations, now); evicts {
-			e.add(at, nil)
+		if added, granted, evicts := evictionTime(taint, device.Tolerations, now); evicts {
+			e.add(added, granted, nil)
 		}
 	}
 	for _, rule := range rules {
 		if !selectsDevice(rule, device.Driver, device.Pool, device.Device) {
 			continue
 		}
-		if at, evicts := evictionTime(&rule.Spec.Taint, device.Tolerations, now); evicts {
-			e.add(at, rule)
+		if added, granted, evicts := evictionTime(&rule.Spec.Taint, device.Tolerations, now); evicts {
+			e.add(added, granted, rule)
 		}
 	}
 }
 
-// evictionTime returns when a taint evicts the users of a device: at once, or
-// when the shortest of the tolerations that match has passed. A toleration
-// without tolerationSeconds lasts for ever.
-func evictionTime(taint *resourceapi.DeviceTaint, tolerations []resourceapi.DeviceToleration, now time.Time) (at time.Time, evicts bool) {
+// evictionTime returns when a taint was added, and how long after that it evicts
+// the users of a device: at once, or when the shortest of the tolerations that match
+// has passed. A toleration without tolerationSeconds lasts for ever.
+func evictionTime(taint *resourceapi.DeviceTaint, tolerations []resourceapi.DeviceToleration, now time.Time) (added time.Time, granted time.Duration, evicts bool) {
 	if taint.Effect != resourceapi.DeviceTaintEffectNoExecute {
-		return time.Time{}, false
+		return time.Time{}, 0, false
 	}
-	from, granted, tolerated := now, time.Duration(0), false
+	added = now
 	if taint.TimeAdded != nil {
-		from = taint.TimeAdded.Time
+		added = taint.TimeAdded.Time
 	}
+	tolerated := false
 	for i := range tolerations {
 		t := &tolerations[i]
 		if !library.ToleratesTaint(*t, *taint) {
 			continue
 		}
 		if t.TolerationSeconds == nil || t.Effect != resourceapi.DeviceTaintEffectNoExecute { // seconds count only with NoExecute
-			return time.Time{}, false
+			return time.Time{}, 0, false
 		}
 		if d := timespan.Seconds(max(0, *t.TolerationSeconds)); !tolerated || d < granted {
 			granted, tolerated = d, true
 		}
 	}
-	return from.Add(granted), true
+	return added, granted, true
 }
 
 // taintsOf returns the taints of a device in the slices of its pool. Only
