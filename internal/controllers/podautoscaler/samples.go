@@ -73,6 +73,9 @@ func (r readiness) starts(p *v1.Pod, s sample) bool {
 	if ready == nil || p.Status.StartTime == nil {
 		return true
 	}
+	if p.Status.StartTime.Sub(r.now) > r.initialization { // it started before the clock was set back
+		return ready.Status == v1.ConditionFalse
+	}
 	changed := ready.LastTransitionTime.Time
 	if p.Status.StartTime.Add(r.initialization).After(r.now) {
 		return ready.Status == v1.ConditionFalse || s.at.Before(changed.Add(s.window))

@@ -314,3 +314,24 @@ func TestTargetWithBothValues(t *testing.T) {
 		}
 	}
 }
+
+// The samples of a pod that started in the future, because the clock was set back, count while it
+// is ready.
+func TestStartAfterTheClockIsSetBack(t *testing.T) {
+	r := readiness{now: noon, initialization: 5 * time.Minute, delay: 30 * time.Second}
+	s := sample{milli: 100, at: noon.Add(-10 * time.Second), window: 15 * time.Second}
+	for _, c := range []struct {
+		started, ready time.Duration // ago
+		status         v1.ConditionStatus
+		want           bool
+	}{
+		{-time.Hour, -59 * time.Minute, v1.ConditionTrue, false},
+		{-time.Hour, -59 * time.Minute, v1.ConditionFalse, true},
+		{-time.Minute, -time.Minute, v1.ConditionTrue, true}, // the clock of its node may be ahead
+		{time.Minute, time.Minute, v1.ConditionTrue, false},
+	} {
+		if got := r.starts(aPod("p", started(c.started), readySince(c.ready, c.status)), s); got != c.want {
+			t.Errorf("started %v ago, %s since %v: starts %t", c.started, c.status, c.ready, got)
+		}
+	}
+}
