@@ -82,6 +82,12 @@ func (a *Allocator) deleteAddress(ctx context.Context, e *watchcache.Entry) erro
 	return err
 }
 
+// isYoung reports whether an address is younger than addressGrace. One from further in the future is
+// of before the clock was set back.
+func isYoung(a *networkingv1.IPAddress, now time.Time) bool {
+	return now.Sub(a.CreationTimestamp.Time).Abs() < addressGrace
+}
+
 // claim allocates the address of one or more services to one of them, unless it is. It
 // leaves a young IPAddress alone, whose service may not be stored yet.
 func (a *Allocator) claim(ctx context.Context, ip netip.Addr, owners []*corev1.Service) error {
@@ -92,7 +98,7 @@ func (a *Allocator) claim(ctx context.Context, ip netip.Addr, owners []*corev1.S
 	if e, ok := a.addresses.kind.Get("", ip.String()); ok {
 		address := e.Object.(*networkingv1.IPAddress)
 		parent := slices.IndexFunc(owners, func(s *corev1.Service) bool { return isParent(address, s.Namespace, s.Name) })
-		if parent >= 0 && isLabeled(address, ip) || a.clock.Now().Sub(address.CreationTimestamp.Time) < addressGrace {
+		if parent >= 0 && isLabeled(address, ip) || isYoung(address, a.clock.Now()) {
 			return nil
 		}
 		of = max(parent, 0)
@@ -117,7 +123,7 @@ func isLabeled(a *networkingv1.IPAddress, ip netip.Addr) bool {
 // isAbandoned reports whether an address was allocated for a service, and no service
 // has it.
 func isAbandoned(a *networkingv1.IPAddress, owners map[netip.Addr][]*corev1.Service, now time.Time) bool {
-	if a.Labels[networkingv1.LabelManagedBy] != managedBy || now.Sub(a.CreationTimestamp.Time) < addressGrace {
+	if a.Labels[networkingv1.LabelManagedBy] != managedBy || isYoung(a, now) {
 		return false
 	}
 	ip, err := netip.ParseAddr(a.Name)

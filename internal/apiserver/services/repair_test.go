@@ -125,6 +125,33 @@ func TestRepairedReferences(t *testing.T) {
 	}
 }
 
+// An address that was created in the future, because the clock was set back, is repaired as well.
+func TestRepairAfterTheClockIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newAllocator(t.Context(), t)
+		defer stop()
+		if _, err := a.services.Create(t.Context(), serviceWith("held", "10.96.0.7")); err != nil {
+			t.Fatal(err)
+		}
+		for ip, service := range map[string]string{"10.96.0.7": "lost", "10.96.0.8": "lost"} {
+			address := newAddress(netip.MustParseAddr(ip), serviceWith(service, ip), time.Now().Add(time.Hour))
+			if _, err := a.addresses.kind.Create(t.Context(), address); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			synctest.Wait()
+			if err := a.repairAddresses(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if got := references(a); len(got) != 1 || !strings.HasPrefix(got[0], "10.96.0.7 held") {
+			t.Errorf("addresses %v", got)
+		}
+	})
+}
+
 // references returns the addresses with the names of their owners and their UIDs.
 func references(a *Allocator) []string {
 	var all []string

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/nodestatus"
+	"github.com/coracle-io/coracle/internal/wallclock"
 )
 
 // kubeletConditions returns the conditions that a kubelet reports. They become Unknown when
@@ -49,8 +50,11 @@ func (h *nodeHealth) observe(node *v1.Node, renewTime *metav1.MicroTime, now tim
 func deadline(node *v1.Node, h nodeHealth, grace, startup time.Duration) time.Time {
 	if nodestatus.Condition(node, v1.NodeReady) == nil {
 		begin := node.CreationTimestamp.Time
-		if !h.renewTime.IsZero() {
+		switch {
+		case !h.renewTime.IsZero():
 			begin = h.probeObserved
+		case !h.probeObserved.IsZero(): // when the node was first observed
+			begin = wallclock.Past(begin, h.probeObserved)
 		}
 		return begin.Add(max(startup, grace))
 	}

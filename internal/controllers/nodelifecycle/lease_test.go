@@ -101,6 +101,33 @@ func TestLeaseWithoutStatus(t *testing.T) {
 	})
 }
 
+// A node without a status that was created in the future, because the clock was set back, is not
+// waited for until then.
+func TestNodeOfTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := nodeOf("n", v1.ConditionTrue)
+		n.CreationTimestamp, n.Status.Conditions = metav1.NewTime(time.Now().Add(time.Hour)), nil
+		c := controllertest.New(t, n, nodeOf("other", v1.ConditionTrue))
+		c.Run(Descriptor())
+		get := func() *v1.Node {
+			synctest.Wait()
+			n, err := c.Fake.CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		time.Sleep(59 * time.Second)
+		if got := get(); len(got.Status.Conditions) != 0 {
+			t.Errorf("after 59 s: conditions %v", got.Status.Conditions)
+		}
+		time.Sleep(2 * time.Second)
+		if got := get(); nodestatus.Condition(got, v1.NodeReady) == nil || nodestatus.Ready(got) != v1.ConditionUnknown {
+			t.Errorf("after 61 s: conditions %v", got.Status.Conditions)
+		}
+	})
+}
+
 // Older programs select nodes by labels whose names have changed.
 func TestPlatformLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
