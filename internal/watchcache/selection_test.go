@@ -120,3 +120,62 @@ func TestEventFor(t *testing.T) {
 		}
 	}
 }
+
+// Watches of all kinds of scopes get the events of what they select, and their logs hold these
+// events. A pod is namespace/name, "+" after it is a change, and "@" gives it a node.
+func TestEventsOfSelections(t *testing.T) {
+	pods := all.All()[slices.IndexFunc(all.All(), func(r *resource.Resource) bool { return r.Plural == "pods" })]
+	for _, c := range []struct{ namespace, fields, puts, want string }{
+		{"", "", "one/a two/b one/a+ two/b+", "ADDED one/a, ADDED two/b, MODIFIED one/a, MODIFIED two/b"},
+		{"", "metadata.namespace=one", "one/a two/a one/a+ two/a+", "ADDED one/a, MODIFIED one/a"},
+		{"", "spec.nodeName=n1", "one/a two/b one/a@n1 two/b@n1", "ADDED one/a, ADDED two/b"},
+		{"", "spec.nodeName!=n1", "one/a one/b one/a+ one/a@n1", "ADDED one/a, ADDED one/b, MODIFIED one/a, DELETED one/a"},
+		{"", "metadata.name=a", "one/a two/a one/b one/a+ one/a@n1", "ADDED one/a, ADDED two/a, MODIFIED one/a, MODIFIED one/a"},
+		{"", "metadata.name=a,metadata.namespace=one", "one/a one/b two/a one/a+ one/a@n1", "ADDED one/a, MODIFIED one/a, MODIFIED one/a"},
+		{"", "metadata.name=a,spec.nodeName=n1", "one/a one/a+ one/a@n1", "ADDED one/a"},
+		{"", "metadata.name=a,spec.nodeName!=n1", "one/a one/b one/a+ one/a@n1 one/a@n2", "ADDED one/a, MODIFIED one/a, DELETED one/a, ADDED one/a"},
+		{"one", "", "one/a two/a one/b one/a+ two/a+", "ADDED one/a, ADDED one/b, MODIFIED one/a"},
+		{"one", "metadata.namespace=one", "one/a two/a one/a+", "ADDED one/a, MODIFIED one/a"},
+		{"one", "metadata.namespace=two", "one/a two/a one/a+ two/a+", ""},
+		{"one", "spec.nodeName=n2", "one/a one/a@n1 two/a@n2 one/a@n2", "ADDED one/a"},
+		{"two", "spec.nodeName!=n1", "one/a two/a two/a@n1 two/a@n2", "ADDED two/a, DELETED two/a, ADDED two/a"},
+		{"one", "metadata.name=a", "one/a one/b one/a+ one/a@n1", "ADDED one/a, MODIFIED one/a, MODIFIED one/a"},
+		{"one", "metadata.name=b,metadata.namespace=one", "one/a one/b one/a+ one/b@n1", "ADDED one/b, MODIFIED one/b"},
+		{"one", "metadata.name=a,metadata.namespace=one,spec.nodeName=n1", "one/a one/b two/a one/a+ one/a@n1", "ADDED one/a"},
+		{"one", "metadata.name=b,metadata.namespace=one,spec.nodeName!=n1", "one/a two/b one/b one/b+ one/b@n1", "ADDED one/b, MODIFIED one/b, DELETED one/b"},
+	} {
+		selected := NewSelection(pods, c.namespace, nil, fields.ParseSelectorOrDie(c.fields))
+		scope, limited := selected.Scope().key(pods.FieldSelectors.Indexed)
+		current := map[string]*Entry{}
+		var got []string
+		for i, text := range strings.Fields(c.puts) {
+			key, node, _ := strings.Cut(text, "@")
+			key, changed := strings.CutSuffix(key, "+")
+			namespace, name, _ := strings.Cut(key, "/")
+			p := &corev1.Pod{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{NodeName: node},
+			}
+			if changed {
+				p.Status.Phase = corev1.PodRunning
+			}
+			e := &Event{Type: Added, Entry: newEntry(pods, p, Position{Namespace: namespace, Name: name}, int64(i+1), 0), Previous: current[key]}
+			if e.Previous != nil {
+				e.Type = Modified
+			}
+			current[key] = e.Entry
+			what, _ := selected.EventFor(e)
+			if what == 0 {
+				continue
+			}
+			got = append(got, what.String()+" "+key)
+			held := !limited
+			visitScopes(e, pods.FieldSelectors.Indexed, func(of Scope) { held = held || of == scope })
+			if !held {
+				t.Errorf("%q in namespace %q: the log of %+v does not have %s", c.fields, c.namespace, scope, text)
+			}
+		}
+		if events := strings.Join(got, ", "); events != c.want {
+			t.Errorf("%q in namespace %q: %s, want %s", c.fields, c.namespace, events, c.want)
+		}
+	}
+}
