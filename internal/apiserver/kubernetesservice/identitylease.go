@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/status"
 )
@@ -34,6 +35,8 @@ type identity struct {
 	holder string
 	// swept is when expired leases were last deleted.
 	swept time.Time
+	// renewals holds when the leases had been renewed then, by their names.
+	renewals map[string]time.Time
 }
 
 // LeaseName returns the name of the Lease of the API server on a host: apiserver-
@@ -74,17 +77,24 @@ func (i *identity) renew(ctx context.Context, now time.Time) error {
 	return i.sweep(ctx, now)
 }
 
-// sweep deletes Leases that have expired.
+// sweep deletes Leases that have expired. One that was renewed since the last sweep, an hour ago, is
+// of a server that is there, though its clock may be behind or that of this machine was set forward.
 func (i *identity) sweep(ctx context.Context, now time.Time) error {
 	leases := i.client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	all, err := leases.List(ctx, metav1.ListOptions{LabelSelector: identityLabel + "=" + identityOf, ResourceVersion: "0"})
 	if err != nil {
 		return fmt.Errorf("list the API servers' identity leases: %w", err)
 	}
+	before := i.renewals
+	i.renewals = map[string]time.Time{}
 	var failed error
 	for _, l := range all.Items {
-		if l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil &&
-			now.Before(l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second)) {
+		renewed := ptr.Deref(l.Spec.RenewTime, metav1.MicroTime{}).Time
+		i.renewals[l.Name] = renewed
+		if last, known := before[l.Name]; before != nil && (!known || !last.Equal(renewed)) {
+			continue
+		}
+		if l.Spec.LeaseDurationSeconds != nil && now.Before(renewed.Add(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second)) {
 			continue
 		}
 		only := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}}

@@ -42,3 +42,33 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("one started again, the other gone: %v", got)
 	}
 }
+
+// A server that renews its lease by a clock that is behind by hours is not taken for gone, until it
+// renews no more.
+func TestIdentityWithAnotherClock(t *testing.T) {
+	client := fake.NewClientset()
+	here, behind := &identity{client: client, host: "here", holder: "here_1"}, &identity{client: client, host: "behind", holder: "behind_1"}
+	now := time.Now()
+	for hour, there := range []bool{true, true, true, true, false, false} {
+		at := now.Add(time.Duration(hour) * identityInterval)
+		if there {
+			if err := behind.renew(t.Context(), at.Add(-3*time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if hour == 0 {
+			continue // this server starts an hour later
+		}
+		if err := here.renew(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+		list, err := client.CoordinationV1().Leases("kube-system").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The first sweep has only the times in the leases.
+		if want := map[bool]int{true: 2, false: 1}[hour > 1 && there]; len(list.Items) != want {
+			t.Errorf("after %d hours there are %d leases, want %d", hour, len(list.Items), want)
+		}
+	}
+}
