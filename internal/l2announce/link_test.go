@@ -151,16 +151,17 @@ func (c *computer) serve(name string, list ...netip.Addr) {
 		serving.Wait()
 	})
 	port := netip.MustParseAddrPort(listener.Addr().String()).Port()
-	rules := proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{}, HostPorts: map[proxy.LocalPort]proxy.HostPort{}}
+	rules := proxy.Rules{}
 	for i, a := range list {
 		family, clusterIP, own := v1.IPv4Protocol, "10.96.0.20", c.own[0]
 		if a.Is6() {
 			family, clusterIP, own = v1.IPv6Protocol, "fd00:96::20", c.own[1]
 		}
 		pod := []netip.AddrPort{netip.AddrPortFrom(own, port)}
-		rules.Services[proxy.PortName{NamespacedName: types.NamespacedName{Namespace: "x", Name: fmt.Sprint("s", i)}, Port: "http", Protocol: v1.ProtocolTCP, Family: family}] = &proxy.ServicePort{
+		name := proxy.PortName{NamespacedName: types.NamespacedName{Namespace: "x", Name: fmt.Sprint("s", i)}, Port: "http", Protocol: v1.ProtocolTCP, Family: family}
+		rules.Services = rules.Services.With(name, &proxy.ServicePort{
 			ClusterIP: netip.MustParseAddr(clusterIP), Port: 80, LoadBalancer: []netip.Addr{a}, Cluster: pod, Local: pod, ExternalLocal: true,
-		}
+		})
 	}
 	if err := nftables.New(nftables.Config{Table: "coracle-test", IPv6: true, NetNS: int(c.ns)}).Apply(rules); err != nil {
 		c.Fatal(err)

@@ -112,8 +112,14 @@ func TestNothingChanges(t *testing.T) {
 	if m.Without("a").Without("b") != empty || empty.Len() != 0 || empty.Get("a") != 0 || empty.Without("a") != empty {
 		t.Error("a map without entries is not the empty one")
 	}
+	seen := 0
 	for range m.All() {
-		break // which ends the iteration
+		if seen++; seen == 1 {
+			break
+		}
+	}
+	if seen != 1 {
+		t.Errorf("an iteration that ends has seen %d entries", seen)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/persistent"
 )
 
 // Difference names what differs between two values of the rules.
@@ -16,25 +18,10 @@ type Difference struct {
 }
 
 // Compare compares two values of the rules. A Service that did not change has the
-// same pointer in both.
+// same pointer in both. If one value was made from the other, only what has changed is
+// looked at, beside the host ports of this node.
 func Compare(before, next Rules) (d Difference) {
-	kept := 0
-	for name, p := range next.Services {
-		former := before.Services[name]
-		if former != p {
-			d.Services = append(d.Services, name)
-		}
-		if former != nil {
-			kept++
-		}
-	}
-	if kept < len(before.Services) { // some are gone
-		for name := range before.Services {
-			if next.Services[name] == nil {
-				d.Services = append(d.Services, name)
-			}
-		}
-	}
+	persistent.Diff(before.Services, next.Services, func(name PortName) { d.Services = append(d.Services, name) })
 	for k, pod := range next.HostPorts {
 		if before.HostPorts[k] != pod {
 			d.HostPorts = append(d.HostPorts, k)

@@ -12,7 +12,7 @@ import (
 func TestCompare(t *testing.T) {
 	name := PortName{NamespacedName: types.NamespacedName{Namespace: "kube-system", Name: "kube-dns"}, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}
 	service := &ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.10"), Port: 53}
-	with := func(p *ServicePort) Rules { return Rules{Services: map[PortName]*ServicePort{name: p}} }
+	with := func(p *ServicePort) Rules { return Rules{Services: ServicePorts{}.With(name, p)} }
 	if d := Compare(with(service), with(service)); len(d.Services)+len(d.HostPorts) > 0 || d.HasDatagrams() || d.Ranges {
 		t.Errorf("equal rules differ: %v", d)
 	}

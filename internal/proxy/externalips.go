@@ -2,8 +2,8 @@ package proxy
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,37 +33,127 @@ type frontend struct {
 	protocol v1.Protocol
 }
 
-// claims decides which Service gets which external address.
-type claims struct {
-	clusterIPs map[netip.Addr]bool
-	taken      map[frontend]types.NamespacedName
-	// nodePorts has the Services with node ports; the address of its keys is not set.
-	nodePorts map[frontend]types.NamespacedName
-	// balancers has the namespaces of the Services with an address in status.loadBalancer.
-	balancers map[netip.Addr][]string
-	created   func(types.NamespacedName) metav1.Time
-	node      *localNode
+// frontends are the ports of all Services, with the last decision about who gets which
+// external address. That depends on few of them, so that it is taken again only if one of
+// those has changed, or the node.
+type frontends struct {
+	ports map[PortName]*ServicePort // as their objects say
+	// outside are those of them that are reached from outside the cluster, api those of
+	// apiServers.
+	outside, api map[PortName]*ServicePort
+	clusterIPs   map[netip.Addr]int // how many ports have an address
+	wanted       map[netip.Addr]int // how many want it as an external address
+	// stale says that the decision may be another one by now.
+	stale bool
+	node  *localNode // for which it was taken; nil before the first one
+	kept  map[PortName]kept
 }
 
-// arbitrate returns copies, without the lost addresses, of the ports that lose
-// external addresses. An older Service wins over a younger one. Among Services of the
-// same age, the order of names decides.
-func arbitrate(services map[PortName]*ServicePort, created func(types.NamespacedName) metav1.Time, node *localNode) map[PortName]*ServicePort {
-	var contenders []PortName
-	for name, p := range services {
-		if len(p.External)+len(p.LoadBalancer) > 0 {
-			contenders = append(contenders, name)
+// kept are the external addresses that a port keeps which loses others.
+type kept struct{ external, loadBalancer []netip.Addr }
+
+func newFrontends() *frontends {
+	return &frontends{
+		ports: map[PortName]*ServicePort{}, outside: map[PortName]*ServicePort{}, api: map[PortName]*ServicePort{},
+		clusterIPs: map[netip.Addr]int{}, wanted: map[netip.Addr]int{},
+	}
+}
+
+// set replaces a port; nil removes it.
+func (f *frontends) set(name PortName, p *ServicePort) {
+	before := f.ports[name]
+	if before == p {
+		return
+	}
+	decides := f.decides(name, before)
+	f.count(name, before, -1)
+	if f.count(name, p, 1); p != nil {
+		f.ports[name] = p
+	} else {
+		delete(f.ports, name)
+	}
+	if decides || f.decides(name, p) {
+		f.stale = f.stale || name.NamespacedName == apiServers || !sameFrontends(before, p)
+	}
+}
+
+// decides reports whether external addresses may depend on a port; nil is none.
+func (f *frontends) decides(name PortName, p *ServicePort) bool {
+	return p != nil && (f.outside[name] != nil || f.wanted[p.ClusterIP] > 0 || name.NamespacedName == apiServers)
+}
+
+// sameFrontends reports whether two values of a port differ by their endpoints alone.
+func sameFrontends(a, b *ServicePort) bool {
+	return a != nil && b != nil && a.ClusterIP == b.ClusterIP && a.Port == b.Port && a.NodePort == b.NodePort && a.HealthCheckNodePort == b.HealthCheckNodePort &&
+		slices.Equal(a.External, b.External) && slices.Equal(a.LoadBalancer, b.LoadBalancer)
+}
+
+// count adds a port to what f counts n times, 1 or -1; nil is none.
+func (f *frontends) count(name PortName, p *ServicePort, n int) {
+	if p == nil {
+		return
+	}
+	add := func(to map[netip.Addr]int, a netip.Addr) {
+		if to[a] += n; to[a] == 0 {
+			delete(to, a)
 		}
 	}
-	if len(contenders) == 0 {
-		return nil
+	add(f.clusterIPs, p.ClusterIP)
+	for _, a := range slices.Concat(p.External, p.LoadBalancer) {
+		add(f.wanted, a)
 	}
-	c := claims{
-		clusterIPs: map[netip.Addr]bool{}, taken: map[frontend]types.NamespacedName{}, nodePorts: map[frontend]types.NamespacedName{},
+	for _, of := range []struct {
+		ports map[PortName]*ServicePort
+		has   bool
+	}{{f.outside, hasFrontendsOutside(p)}, {f.api, name.NamespacedName == apiServers}} {
+		if of.has && n > 0 {
+			of.ports[name] = p
+		} else {
+			delete(of.ports, name)
+		}
+	}
+}
+
+// arbitrate decides which Service gets which external address. An older Service wins over
+// a younger one. Among Services of the same age, the order of names decides. It returns
+// the ports that lose addresses now, or did so before.
+func (f *frontends) arbitrate(created func(types.NamespacedName) metav1.Time, node *localNode) []PortName {
+	before := f.kept
+	f.stale, f.node, f.kept = false, node, map[PortName]kept{}
+	if len(f.wanted) > 0 {
+		c := f.claims(created, node)
+		for _, name := range f.contenders(c) {
+			p := f.outside[name]
+			k := kept{c.allow(name, p.Port, p.External, true), c.allow(name, p.Port, p.LoadBalancer, false)}
+			if len(k.external) < len(p.External) || len(k.loadBalancer) < len(p.LoadBalancer) {
+				f.kept[name] = k
+			}
+		}
+	}
+	return slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(f.kept))
+}
+
+// contenders returns the ports that want external addresses, in the order in which they
+// get them.
+func (f *frontends) contenders(c *claims) (list []PortName) {
+	for name, p := range f.outside {
+		if len(p.External)+len(p.LoadBalancer) > 0 {
+			list = append(list, name)
+		}
+	}
+	slices.SortFunc(list, func(a, b PortName) int {
+		return cmp.Or(c.compareAge(a.NamespacedName, b.NamespacedName), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Family, b.Family))
+	})
+	return list
+}
+
+// claims returns what is taken before anybody gets an external address.
+func (f *frontends) claims(created func(types.NamespacedName) metav1.Time, node *localNode) *claims {
+	c := &claims{
+		clusterIPs: f.clusterIPs, taken: map[frontend]types.NamespacedName{}, nodePorts: map[frontend]types.NamespacedName{},
 		balancers: map[netip.Addr][]string{}, created: created, node: node,
 	}
-	for name, p := range services {
-		c.clusterIPs[p.ClusterIP] = true
+	for name, p := range f.outside {
 		c.addNodePort(name.NamespacedName, name.Protocol, p.NodePort)
 		c.addNodePort(name.NamespacedName, v1.ProtocolTCP, p.HealthCheckNodePort)
 		for _, a := range p.LoadBalancer {
@@ -71,26 +161,37 @@ func arbitrate(services map[PortName]*ServicePort, created func(types.Namespaced
 				c.balancers[a] = append(c.balancers[a], name.Namespace)
 			}
 		}
-		if name.NamespacedName == apiServers {
-			for _, endpoint := range p.Cluster {
-				c.taken[frontend{endpoint, name.Protocol}] = apiServers
-			}
+	}
+	for name, p := range f.api {
+		for _, endpoint := range p.Cluster {
+			c.taken[frontend{endpoint, name.Protocol}] = apiServers
 		}
 	}
-	slices.SortFunc(contenders, func(a, b PortName) int {
-		return cmp.Or(c.compareAge(a.NamespacedName, b.NamespacedName), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Family, b.Family))
-	})
-	losers := map[PortName]*ServicePort{}
-	for _, name := range contenders {
-		p := services[name]
-		left := *p
-		left.External = c.allow(name, p.Port, p.External, true)
-		left.LoadBalancer = c.allow(name, p.Port, p.LoadBalancer, false)
-		if len(left.External) < len(p.External) || len(left.LoadBalancer) < len(p.LoadBalancer) {
-			losers[name] = &left
-		}
+	return c
+}
+
+// allowed returns a port without the addresses that it loses, or nil if it is not there.
+func (f *frontends) allowed(name PortName) *ServicePort {
+	p := f.ports[name]
+	k, loses := f.kept[name]
+	if p == nil || !loses {
+		return p
 	}
-	return losers
+	left := *p
+	left.External, left.LoadBalancer = k.external, k.loadBalancer
+	return &left
+}
+
+// claims decides which Service gets which external address.
+type claims struct {
+	clusterIPs map[netip.Addr]int // how many ports have one
+	taken      map[frontend]types.NamespacedName
+	// nodePorts has the Services with node ports; the address of its keys is not set.
+	nodePorts map[frontend]types.NamespacedName
+	// balancers has the namespaces of the Services with an address in status.loadBalancer.
+	balancers map[netip.Addr][]string
+	created   func(types.NamespacedName) metav1.Time
+	node      *localNode
 }
 
 // compareAge compares Services by age, the oldest first, as the controller
@@ -131,22 +232,11 @@ func (c *claims) allow(name PortName, port uint16, addresses []netip.Addr, byUse
 	for _, a := range addresses {
 		f := frontend{netip.AddrPortFrom(a, port), name.Protocol}
 		owner, taken := c.taken[f]
-		if c.clusterIPs[a] || byUser && c.ofBalancer(name.Namespace, a) || taken && owner != name.NamespacedName || c.node.ofOthers(a) || c.hasNodePort(name.NamespacedName, f) {
+		if c.clusterIPs[a] > 0 || byUser && c.ofBalancer(name.Namespace, a) || taken && owner != name.NamespacedName || c.node.ofOthers(a) || c.hasNodePort(name.NamespacedName, f) {
 			continue
 		}
 		c.taken[f] = name.NamespacedName
 		kept = append(kept, a)
 	}
 	return kept
-}
-
-// reuseUnchanged replaces ports in services by those that lost addresses. A
-// port that equals the one in before keeps its pointer.
-func reuseUnchanged(services, losers, before map[PortName]*ServicePort) {
-	for name, p := range losers {
-		if old := before[name]; old != nil && reflect.DeepEqual(old, p) {
-			losers[name] = old
-		}
-		services[name] = losers[name]
-	}
 }

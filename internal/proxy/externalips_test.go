@@ -25,7 +25,7 @@ func claimant(name string, age int, clusterIP string, port int32, wants ...strin
 }
 
 func externalOf(rules Rules, name string) []netip.Addr {
-	for key, p := range rules.Services {
+	for key, p := range rules.Services.All() {
 		if key.Name == name {
 			return append(append([]netip.Addr(nil), p.External...), p.LoadBalancer...)
 		}
@@ -140,9 +140,9 @@ func TestLosersStayTheSame(t *testing.T) {
 	s.setService(claimant("dns", 10, "10.96.0.10", 53))
 	s.setService(claimant("thief", 1, "10.96.0.99", 53, "10.96.0.10"))
 	key := PortName{NamespacedName: types.NamespacedName{Namespace: "tenant", Name: "thief"}, Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}
-	before := s.rules(s.localNode()).Services[key]
+	before := s.rules(s.localNode()).Services.Get(key)
 	s.setService(claimant("another", 1, "10.96.0.98", 53))
-	if after := s.rules(s.localNode()).Services[key]; after != before {
+	if after := s.rules(s.localNode()).Services.Get(key); after != before {
 		t.Error("a Service that did not change is another value")
 	}
 	s.deleteService(claimant("dns", 10, "10.96.0.10", 53))

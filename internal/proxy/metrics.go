@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/nativehistogram"
+	"github.com/coracle-io/coracle/internal/persistent"
 )
 
 // metrics are the proxy's metrics, under kube-proxy's names, except for those of its
@@ -27,6 +28,11 @@ type metrics struct {
 	// other nodes only.
 	noLocal        *prometheus.GaugeVec
 	healthz, livez *prometheus.CounterVec // by response code
+
+	// counted are the ports of the last rules, internal and external how many of them
+	// noLocal says, by the policy that is Local. The goroutine that applies uses them.
+	counted            ServicePorts
+	internal, external map[v1.IPFamily]int
 }
 
 // byFamily is the label of most metrics.
@@ -52,7 +58,7 @@ func newMetrics(r prometheus.Registerer, s *state, families []v1.IPFamily) *metr
 	}
 	times := prometheus.ExponentialBuckets(0.001, 2, 15)
 	m := &metrics{
-		families:    families,
+		families: families, internal: map[v1.IPFamily]int{}, external: map[v1.IPFamily]int{},
 		syncs:       histogram("sync_proxy_rules_duration_seconds", "SyncProxyRules latency in seconds", times),
 		full:        histogram("sync_full_proxy_rules_duration_seconds", "SyncProxyRules latency in seconds for full resyncs", times),
 		partial:     histogram("sync_partial_proxy_rules_duration_seconds", "SyncProxyRules latency in seconds for partial resyncs", times),
@@ -121,21 +127,28 @@ func (m *metrics) applied(rules Rules, changes endpointChanges) {
 	for _, change := range changes { // anybody may write a time to come, and no sum may fall
 		m.programming.WithLabelValues(change.family).Observe(max(0, time.Since(change.at)).Seconds())
 	}
-	internal, external := map[v1.IPFamily]int{}, map[v1.IPFamily]int{}
-	for name, p := range rules.Services {
-		if len(p.Local) > 0 || len(p.Cluster) == 0 {
-			continue
-		}
-		if p.InternalLocal {
-			internal[name.Family]++
-		}
-		if p.ExternalLocal {
-			external[name.Family]++
-		}
-	}
+	persistent.Diff(m.counted, rules.Services, func(name PortName) {
+		m.count(name.Family, m.counted.Get(name), -1)
+		m.count(name.Family, rules.Services.Get(name), 1)
+	})
+	m.counted = rules.Services
 	for _, f := range m.families {
-		m.noLocal.WithLabelValues(string(f), "internal").Set(float64(internal[f]))
-		m.noLocal.WithLabelValues(string(f), "external").Set(float64(external[f]))
+		m.noLocal.WithLabelValues(string(f), "internal").Set(float64(m.internal[f]))
+		m.noLocal.WithLabelValues(string(f), "external").Set(float64(m.external[f]))
+	}
+}
+
+// count adds a port without local endpoints to internal and external n times, 1 or -1; nil
+// is none.
+func (m *metrics) count(f v1.IPFamily, p *ServicePort, n int) {
+	if p == nil || len(p.Local) > 0 || len(p.Cluster) == 0 {
+		return
+	}
+	if p.InternalLocal {
+		m.internal[f] += n
+	}
+	if p.ExternalLocal {
+		m.external[f] += n
 	}
 }
 

@@ -114,7 +114,7 @@ func TestHealthCheckNodePortAddresses(t *testing.T) {
 	s := &servers{ctx: t.Context(), health: newHealth(), local: map[uint16]*localServer{}}
 	defer s.stop()
 	name := PortName{NamespacedName: types.NamespacedName{Namespace: "default", Name: "web"}}
-	rules := Rules{Services: map[PortName]*ServicePort{name: {HealthCheckNodePort: uint16(port)}}}
+	rules := Rules{Services: ServicePorts{}.With(name, &ServicePort{HealthCheckNodePort: uint16(port)})}
 	for _, c := range []struct {
 		at      string
 		answers bool
@@ -165,8 +165,8 @@ func TestLoopbackAmongNodePortAddresses(t *testing.T) {
 	if !rules.LoopbackNodePorts {
 		t.Error("the rules do not say that node ports answer at loopback addresses")
 	}
-	rules.Services = map[PortName]*ServicePort{{Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}: {NodePort: 30080}}
-	if list := wants(rules, s.localNode()); len(list) != 1 || !list[0].claim.Loopback {
+	rules.Services = rules.Services.With(PortName{Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}, &ServicePort{NodePort: 30080})
+	if list := allWants(rules, s.localNode()); len(list) != 1 || !list[0].claim.Loopback {
 		t.Errorf("programs at loopback addresses do not count: %v", list)
 	}
 }

@@ -29,10 +29,18 @@ type permitter struct {
 	reserved     []int
 	neighbours   func() []int
 
-	// What the last rules were made from.
+	// What the last rules were made from. settled says that seen is still so, as far as is
+	// known.
+	asked   Rules
+	node    *localNode
 	seen    surroundings
+	settled bool
 	claimed map[LocalPort]Claim
 	idle    bool // the rules take no ports of the node, and none of an address
+	// outside are the ports of asked that have frontends outside, blocked the wants that
+	// have an obstacle.
+	outside map[PortName]*ServicePort
+	blocked []*want
 	// lost has the ports of Services without what they lost, conflicts what has
 	// been told.
 	lost      map[PortName]*ServicePort
@@ -64,26 +72,51 @@ type owner interface {
 	runtime.Object
 }
 
-// rules returns the rules that the node may have.
+// rules returns the rules that the node may have. Who has which of its ports is decided
+// anew only if the ports that the rules would take differ from the last ones, or what is
+// around has changed.
 func (p *permitter) rules(ctx context.Context) Rules {
-	p.seen = surroundings{}
-	err := p.look(&p.seen)
+	now := surroundings{obstacles: p.seen.obstacles}
+	err := p.look(&now)
+	p.seen = now
 	n := p.state.localNode(p.seen.addresses...)
 	n.clusterCIDRs, n.reserved, n.neighbours = p.clusterCIDRs, p.reserved, p.seen.neighbours
 	asked := p.state.rules(n)
-	list := wants(asked, n)
-	p.claimed, p.idle = claimsOf(list), !takesPorts(asked)
-	p.log(ctx, errors.Join(err, p.claim(&p.seen)))
-	for _, w := range list {
-		if o, taken := p.seen.obstacles[w.LocalPort]; taken && w.obstacle == "" {
-			w.obstacle = o
+	if same := p.follow(asked, n); !same || !p.settled || err != nil {
+		list := wants(asked, p.outside, n)
+		p.claimed, p.idle = claimsOf(list), !p.takesPorts(asked)
+		err = errors.Join(err, p.claim(&p.seen))
+		p.blocked, p.settled = withObstacles(list, p.seen.obstacles), err == nil
+	}
+	p.log(ctx, err)
+	rules, lost := withhold(asked, p.blocked, p.lost)
+	p.lost = lost
+	p.report(p.blocked)
+	return rules
+}
+
+// follow makes p.asked, p.node and p.outside those of new rules, and reports whether these
+// would take the ports of the node that the former ones would, in the same way.
+func (p *permitter) follow(asked Rules, n *localNode) (same bool) {
+	d := Compare(p.asked, asked)
+	same = n.equal(p.node) && !d.Ranges && len(d.HostPorts) == 0
+	if p.outside == nil {
+		p.outside = map[PortName]*ServicePort{}
+	}
+	for _, name := range d.Services {
+		before, now := p.outside[name], asked.Services.Get(name)
+		switch {
+		case now != nil && hasFrontendsOutside(now):
+			p.outside[name] = now
+			same = same && before != nil && before.HealthCheckNodePort == now.HealthCheckNodePort &&
+				slices.EqualFunc(serviceWants(name, before, asked, n), serviceWants(name, now, asked, n), (*want).equal)
+		case before != nil:
+			delete(p.outside, name)
+			same = false
 		}
 	}
-	rules, lost := withhold(asked, list)
-	reuseUnchanged(rules.Services, lost, p.lost)
-	p.lost = lost
-	p.report(list)
-	return rules
+	p.asked, p.node = asked, n
+	return same
 }
 
 // look finds the node's addresses and the ports of other clusters.
@@ -111,7 +144,11 @@ func (p *permitter) changed(ctx context.Context) bool {
 	var now surroundings
 	err := errors.Join(p.look(&now), p.claim(&now))
 	p.log(ctx, err)
-	return err == nil && !now.equal(p.seen)
+	if err != nil || now.equal(p.seen) {
+		return false
+	}
+	p.settled = false
+	return true
 }
 
 // log logs an error of ports once.
@@ -130,11 +167,12 @@ func (p *permitter) log(ctx context.Context, err error) {
 // thousands that it does not get.
 const mostTold = 10
 
-// report writes an event for each port that its owner does not get, once.
+// report writes an event for each port that its owner does not get, which has an obstacle,
+// once.
 func (p *permitter) report(list []*want) {
 	conflicts, told := map[conflict]bool{}, map[types.UID]int{}
 	for _, w := range list {
-		if w.obstacle == "" || w.answered || p.events == nil {
+		if w.answered || p.events == nil {
 			continue
 		}
 		owner := p.state.owner(w)
@@ -167,9 +205,9 @@ func (p *permitter) report(list []*want) {
 
 // takesPorts reports whether rules take ports of this node, or would if it had
 // another address.
-func takesPorts(rules Rules) bool {
-	for _, p := range rules.Services {
-		if isReachedOutside(p) {
+func (p *permitter) takesPorts(rules Rules) bool {
+	for _, port := range p.outside {
+		if isReachedOutside(port) {
 			return true
 		}
 	}

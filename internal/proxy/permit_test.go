@@ -80,7 +80,7 @@ func TestPortsOfPrograms(t *testing.T) {
 		t.Helper()
 		rules := p.rules(t.Context())
 		var got string
-		for name, port := range rules.Services {
+		for name, port := range rules.Services.All() {
 			got = fmt.Sprintf("%s %d %v %d", name.Name, port.NodePort, port.External, len(rules.HostPorts))
 		}
 		if got != want {
@@ -105,8 +105,8 @@ func TestPortsOfPrograms(t *testing.T) {
 		"Warning PortConflict Can't open port 80/TCP of 172.17.0.1 on node n1, skipping it: "+taken,
 	)
 	before := p.rules(t.Context())
-	for name, port := range p.rules(t.Context()).Services {
-		if before.Services[name] != port {
+	for name, port := range p.rules(t.Context()).Services.All() {
+		if before.Services.Get(name) != port {
 			t.Error("a Service that did not change is another value")
 		}
 	}
@@ -159,7 +159,7 @@ func TestEndpointListensItself(t *testing.T) {
 	p.state.setService(web)
 	p.state.setSlice(of)
 	m.programs = []uint16{8080}
-	for _, port := range p.rules(t.Context()).Services {
+	for _, port := range p.rules(t.Context()).Services.All() {
 		if len(port.External) != 0 {
 			t.Errorf("a rule for the port of the endpoint itself: %v", port.External)
 		}

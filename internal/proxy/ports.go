@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -72,10 +73,21 @@ const (
 // localNode is what decides about the ports of this node beside the programs there.
 type localNode struct {
 	addresses    map[netip.Addr]bool // of this node
-	nodes        map[netip.Addr]bool // of all nodes
-	clusterCIDRs []netip.Prefix      // see Config
-	reserved     []int               // see Config
-	neighbours   []int               // see Config.NeighbourPorts
+	nodes        *nodeAddresses
+	clusterCIDRs []netip.Prefix // see Config
+	reserved     []int          // see Config
+	neighbours   []int          // see Config.NeighbourPorts
+}
+
+// nodeAddresses are the addresses of all nodes. It is a new one when they have changed.
+type nodeAddresses map[netip.Addr]bool
+
+func (l *nodeAddresses) has(a netip.Addr) bool { return l != nil && (*l)[a] }
+
+// equal reports whether two nodes decide alike. o may be nil.
+func (n *localNode) equal(o *localNode) bool {
+	return o != nil && n.nodes == o.nodes && maps.Equal(n.addresses, o.addresses) && slices.Equal(n.clusterCIDRs, o.clusterCIDRs) &&
+		slices.Equal(n.reserved, o.reserved) && slices.Equal(n.neighbours, o.neighbours)
 }
 
 // isLocal reports whether the node has an address.
@@ -83,7 +95,7 @@ func (n *localNode) isLocal(a netip.Addr) bool { return a.IsLoopback() || n.addr
 
 // ofOthers reports whether an address is a pod's or another node's.
 func (n *localNode) ofOthers(a netip.Addr) bool {
-	return !n.isLocal(a) && (n.nodes[a] || slices.ContainsFunc(n.clusterCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }))
+	return !n.isLocal(a) && (n.nodes.has(a) || slices.ContainsFunc(n.clusterCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }))
 }
 
 // served returns who serves on a port apart from programs that can be found.
@@ -95,6 +107,25 @@ func (n *localNode) served(port uint16) Obstacle {
 		return ofNeighbour
 	}
 	return ""
+}
+
+// withObstacles returns the wants that have an obstacle, with those that were found on the
+// node.
+func withObstacles(list []*want, found map[LocalPort]Obstacle) (some []*want) {
+	for _, w := range list {
+		if o := cmp.Or(w.obstacle, found[w.LocalPort]); o != "" {
+			blocked := *w
+			blocked.obstacle = o
+			some = append(some, &blocked)
+		}
+	}
+	return some
+}
+
+// equal reports whether two wants of one owner are the same.
+func (w *want) equal(o *want) bool {
+	return w.LocalPort == o.LocalPort && w.obstacle == o.obstacle && w.answered == o.answered &&
+		w.claim.Hold == o.claim.Hold && w.claim.Loopback == o.claim.Loopback && slices.Equal(w.claim.At, o.claim.At)
 }
 
 // want is a port of this node that the rules would take.
@@ -126,12 +157,13 @@ func (w *want) String() string {
 }
 
 // wants returns the ports of this node that the rules would take, with the obstacles
-// that are known without looking at the node. An external address is not among
-// them if it is not local: what arrives there is for nobody on this node.
-func wants(rules Rules, n *localNode) []*want {
+// that are known without looking at the node. outside are the ports of Services that have
+// frontends outside. An external address is not among the wants if it is not local: what
+// arrives there is for nobody on this node.
+func wants(rules Rules, outside map[PortName]*ServicePort, n *localNode) []*want {
 	var list []*want
 	nodePorts := map[LocalPort]bool{}
-	for name, p := range rules.Services {
+	for name, p := range outside {
 		if p.NodePort != 0 {
 			nodePorts[LocalPort{Port: p.NodePort, Protocol: name.Protocol, Family: name.Family}] = true
 		}
@@ -149,10 +181,8 @@ func wants(rules Rules, n *localNode) []*want {
 		}
 		list = append(list, w)
 	}
-	for name, p := range rules.Services {
-		if isReachedOutside(p) {
-			list = append(list, serviceWants(name, p, rules, n)...)
-		}
+	for name, p := range outside {
+		list = append(list, serviceWants(name, p, rules, n)...)
 	}
 	return list
 }
@@ -162,11 +192,17 @@ func isReachedOutside(p *ServicePort) bool {
 	return p.NodePort != 0 || len(p.External)+len(p.LoadBalancer) > 0
 }
 
+// hasFrontendsOutside reports whether a port of a Service is reached from outside, or has
+// a port of the node for health checks.
+func hasFrontendsOutside(p *ServicePort) bool {
+	return isReachedOutside(p) || p.HealthCheckNodePort != 0
+}
+
 // serviceWants returns the ports of this node that the rules of a Service would
 // take.
 func serviceWants(name PortName, p *ServicePort, rules Rules, n *localNode) []*want {
 	var list []*want
-	hold := holdFor(p, n.nodes)
+	hold := holdFor(p, n)
 	add := func(key LocalPort) *want {
 		w := &want{LocalPort: key, service: name, obstacle: n.served(key.Port), claim: Claim{Hold: hold}}
 		w.answered = slices.ContainsFunc(p.Cluster, func(e netip.AddrPort) bool { return e.Port() == key.Port && n.isLocal(e.Addr()) })
@@ -195,9 +231,9 @@ func serviceWants(name PortName, p *ServicePort, rules Rules, n *localNode) []*w
 
 // holdFor returns whether a port that leads to the endpoints of a Service is
 // reserved.
-func holdFor(p *ServicePort, nodes map[netip.Addr]bool) Hold {
+func holdFor(p *ServicePort, n *localNode) Hold {
 	switch {
-	case slices.ContainsFunc(p.Cluster, func(e netip.AddrPort) bool { return !nodes[e.Addr()] }):
+	case slices.ContainsFunc(p.Cluster, func(e netip.AddrPort) bool { return !n.nodes.has(e.Addr()) }):
 		return HoldIfVacant
 	case len(p.Cluster) == 0:
 		return HoldIfHeld
@@ -216,27 +252,25 @@ func claimsOf(list []*want) map[LocalPort]Claim {
 	return all
 }
 
-// withhold returns the rules without the ports that have an obstacle. What is
-// without them is a copy, returned in lost, too. Without an obstacle, left is rules.
-func withhold(rules Rules, list []*want) (left Rules, lost map[PortName]*ServicePort) {
-	if !slices.ContainsFunc(list, func(w *want) bool { return w.obstacle != "" }) {
+// withhold returns the rules without ports, which have an obstacle. A port of a Service
+// that is without one is a copy, or the value in before if that is the same. They are
+// returned in lost, too.
+func withhold(rules Rules, list []*want, before map[PortName]*ServicePort) (left Rules, lost map[PortName]*ServicePort) {
+	if len(list) == 0 {
 		return rules, nil
 	}
 	left = rules
-	left.Services, left.HostPorts = maps.Clone(rules.Services), maps.Clone(rules.HostPorts)
+	left.HostPorts = maps.Clone(rules.HostPorts)
 	lost = map[PortName]*ServicePort{}
 	for _, w := range list {
-		if w.obstacle == "" {
-			continue
-		}
 		if w.ofPod() {
 			delete(left.HostPorts, w.LocalPort)
 			continue
 		}
 		p := lost[w.service]
 		if p == nil {
-			p = new(*rules.Services[w.service])
-			lost[w.service], left.Services[w.service] = p, p
+			p = new(*rules.Services.Get(w.service))
+			lost[w.service] = p
 		}
 		if !w.Address.IsValid() {
 			p.NodePort = 0
@@ -245,6 +279,10 @@ func withhold(rules Rules, list []*want) (left Rules, lost map[PortName]*Service
 		taken := func(a netip.Addr) bool { return a == w.Address }
 		p.External = slices.DeleteFunc(slices.Clone(p.External), taken)
 		p.LoadBalancer = slices.DeleteFunc(slices.Clone(p.LoadBalancer), taken)
+	}
+	for name, p := range lost {
+		lost[name] = reused(before[name], p)
+		left.Services = left.Services.With(name, lost[name])
 	}
 	return left, lost
 }

@@ -16,7 +16,7 @@ import (
 func here() *localNode {
 	return &localNode{
 		addresses: map[netip.Addr]bool{netip.MustParseAddr("192.0.2.10"): true, netip.MustParseAddr("172.17.0.1"): true},
-		nodes:     map[netip.Addr]bool{netip.MustParseAddr("192.0.2.10"): true, netip.MustParseAddr("192.0.2.11"): true},
+		nodes:     &nodeAddresses{netip.MustParseAddr("192.0.2.10"): true, netip.MustParseAddr("192.0.2.11"): true},
 		reserved:  []int{6443}, neighbours: []int{6444},
 	}
 }
@@ -48,16 +48,20 @@ func hostPort(address string, port uint16) Rules {
 		key.Address = netip.MustParseAddr(address)
 	}
 	to := HostPort{Pod: types.NamespacedName{Namespace: "tenant", Name: "pod"}, To: netip.MustParseAddrPort("10.244.0.7:80")}
-	return Rules{Services: map[PortName]*ServicePort{}, HostPorts: map[LocalPort]HostPort{key: to}}
+	return Rules{HostPorts: map[LocalPort]HostPort{key: to}}
 }
 
 func withService(rules Rules, p ServicePort) Rules {
-	if rules.Services == nil {
-		rules.Services = map[PortName]*ServicePort{}
-	}
 	p.ClusterIP = netip.MustParseAddr("10.96.0.20")
-	rules.Services[named("web")] = &p
+	rules.Services = rules.Services.With(named("web"), &p)
 	return rules
+}
+
+// allWants returns the ports of a node that rules want.
+func allWants(rules Rules, n *localNode) []*want {
+	p := &permitter{}
+	p.follow(rules, n)
+	return wants(rules, p.outside, n)
 }
 
 // TestWants checks which ports of the node rules want, how, and what is known to
@@ -111,7 +115,7 @@ func TestWants(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
-			list := wants(test.rules, here())
+			list := allWants(test.rules, here())
 			for _, w := range list {
 				got = append(got, describe(w))
 			}
@@ -152,7 +156,7 @@ func TestWithhold(t *testing.T) {
 		Port: 80, NodePort: 30080, External: addrs("203.0.113.7", "192.0.2.10"), LoadBalancer: addrs("192.0.2.10", "172.17.0.1"), Cluster: addrPorts("10.244.0.8:80"),
 	})
 	other := named("other")
-	rules.Services[other] = &ServicePort{Port: 81, NodePort: 30081}
+	rules.Services = rules.Services.With(other, &ServicePort{Port: 81, NodePort: 30081})
 	for _, test := range []struct {
 		taken []string
 		want  string
@@ -163,25 +167,20 @@ func TestWithhold(t *testing.T) {
 		{[]string{"port 80/TCP of 192.0.2.10"}, "[8080] 30080 [203.0.113.7] [172.17.0.1]"},
 		{[]string{"host port 8080/TCP", "node port 30080/TCP", "port 80/TCP of 192.0.2.10", "port 80/TCP of 172.17.0.1"}, "[] 0 [203.0.113.7] []"},
 	} {
-		list := wants(rules, here())
-		for _, w := range list {
-			if slices.Contains(test.taken, w.String()) {
-				w.obstacle = InUse
-			}
-		}
-		left, lost := withhold(rules, list)
+		list := slices.DeleteFunc(allWants(rules, here()), func(w *want) bool { return !slices.Contains(test.taken, w.String()) })
+		left, lost := withhold(rules, list, nil)
 		var hostPorts []uint16
 		for key := range left.HostPorts {
 			hostPorts = append(hostPorts, key.Port)
 		}
-		p := left.Services[named("web")]
+		p := left.Services.Get(named("web"))
 		if got := fmt.Sprint(hostPorts, p.NodePort, p.External, p.LoadBalancer); got != test.want {
 			t.Errorf("without %q: %s, want %s", test.taken, got, test.want)
 		}
-		if left.Services[other] != rules.Services[other] || lost[other] != nil {
+		if left.Services.Get(other) != rules.Services.Get(other) || lost[other] != nil {
 			t.Errorf("without %q: a Service that loses nothing is another value", test.taken)
 		}
-		if rules.Services[named("web")].NodePort != 30080 || len(rules.Services[named("web")].External) != 2 || len(rules.HostPorts) != 1 {
+		if web := rules.Services.Get(named("web")); web.NodePort != 30080 || len(web.External) != 2 || len(rules.HostPorts) != 1 {
 			t.Fatal("the given rules were changed")
 		}
 	}

@@ -233,6 +233,6 @@ func (p *Proxy) apply(ctx context.Context, localHealth func(Rules)) error {
 	p.metrics.applied(rules, changes)
 	p.health.applied()
 	localHealth(rules)
-	klog.FromContext(ctx).V(4).Info("Applied rules", "servicePorts", len(rules.Services), "took", time.Since(started))
+	klog.FromContext(ctx).V(4).Info("Applied rules", "servicePorts", rules.Services.Len(), "took", time.Since(started))
 	return nil
 }

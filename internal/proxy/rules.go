@@ -6,13 +6,15 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/persistent"
 )
 
 // Rules is everything that a node's proxy does, as a value. It depends only on
-// API objects and the node. Values in the maps are never changed. A value that
-// is the same as in earlier Rules has the same pointer.
+// API objects and the node. The maps and the values in them are never changed. A value
+// that is the same as in earlier Rules has the same pointer.
 type Rules struct {
-	Services  map[PortName]*ServicePort
+	Services  ServicePorts
 	HostPorts map[LocalPort]HostPort
 	// ServiceCIDRs are the ranges of cluster IPs, in order.
 	ServiceCIDRs []netip.Prefix
@@ -24,6 +26,10 @@ type Rules struct {
 	// PodCIDRs are the ranges of this node's pods, by its object.
 	PodCIDRs []netip.Prefix
 }
+
+// ServicePorts are ports of Services, by name. What differs between two values is found
+// without a look at the rest: see Compare.
+type ServicePorts = persistent.Map[PortName, *ServicePort]
 
 // PortName identifies a port of a Service in one address family.
 type PortName struct {

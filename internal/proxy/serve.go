@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/httpserver"
+	"github.com/coracle-io/coracle/internal/persistent"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -109,6 +110,11 @@ type servers struct {
 	local map[uint16]*localServer
 	// nodePorts are the ranges in which the local ones answer.
 	nodePorts NodePortRanges
+	// served are the ports of the last rules, checked those of them with a health check
+	// node port.
+	served  ServicePorts
+	checked map[PortName]*ServicePort
+	missing bool // a local server could not be started
 }
 
 // listen opens the health and metrics addresses, so that a taken port is an
@@ -232,7 +238,11 @@ func (s *servers) localHealth(rules Rules) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.nodePorts = rules.NodePortRanges
-	wanted := healthChecks(rules)
+	if same := s.follow(rules); same && !s.missing {
+		return
+	}
+	s.missing = false
+	wanted := healthChecks(s.checked)
 	for number, check := range wanted {
 		l := s.local[number]
 		if l == nil {
@@ -240,6 +250,7 @@ func (s *servers) localHealth(rules Rules) {
 			server, err := s.serve(net.JoinHostPort("", strconv.Itoa(int(number))), l, s.hasNodePorts)
 			if err != nil {
 				klog.FromContext(s.ctx).Error(err, "Health check node port cannot be served", "service", check.service, "port", number)
+				s.missing = true
 				continue
 			}
 			l.server = server
@@ -257,6 +268,25 @@ func (s *servers) localHealth(rules Rules) {
 	}
 }
 
+// follow makes s.checked what rules say, and reports whether it was that before. The caller
+// must hold the mutex.
+func (s *servers) follow(rules Rules) (same bool) {
+	if same = true; s.checked == nil {
+		s.checked = map[PortName]*ServicePort{}
+	}
+	persistent.Diff(s.served, rules.Services, func(name PortName) {
+		p := rules.Services.Get(name)
+		if p != nil && p.HealthCheckNodePort != 0 {
+			s.checked[name], same = p, false
+		} else if s.checked[name] != nil {
+			delete(s.checked, name)
+			same = false
+		}
+	})
+	s.served = rules.Services
+	return same
+}
+
 // healthCheck holds the local endpoints that the health check node port of a
 // Service reports.
 type healthCheck struct {
@@ -270,13 +300,10 @@ func (c *healthCheck) endpoints() int {
 	return max(len(c.ready[v1.IPv4Protocol]), len(c.ready[v1.IPv6Protocol]))
 }
 
-// healthChecks returns the health check node ports, by number.
-func healthChecks(rules Rules) map[uint16]*healthCheck {
+// healthChecks returns the health check node ports of ports that have one, by number.
+func healthChecks(ports map[PortName]*ServicePort) map[uint16]*healthCheck {
 	all := map[uint16]*healthCheck{}
-	for name, port := range rules.Services {
-		if port.HealthCheckNodePort == 0 {
-			continue
-		}
+	for name, port := range ports {
 		check := all[port.HealthCheckNodePort]
 		if check == nil {
 			check = &healthCheck{service: name.NamespacedName, ready: map[v1.IPFamily]map[netip.Addr]bool{v1.IPv4Protocol: {}, v1.IPv6Protocol: {}}}

@@ -24,7 +24,7 @@ func TestHealthCheckServersEndWithTheirServices(t *testing.T) {
 	port := freeport.For(t)
 	s := &servers{ctx: t.Context(), health: newHealth(), local: map[uint16]*localServer{}}
 	name := PortName{NamespacedName: types.NamespacedName{Namespace: "default", Name: "web"}}
-	with := Rules{Services: map[PortName]*ServicePort{name: {HealthCheckNodePort: uint16(port)}}}
+	with := Rules{Services: ServicePorts{}.With(name, &ServicePort{HealthCheckNodePort: uint16(port)})}
 	ask := func() error {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), http.NoBody)
 		if err != nil {
@@ -73,13 +73,13 @@ func TestHealthCheckNodePort(t *testing.T) {
 	defer s.stop()
 	web := types.NamespacedName{Namespace: "default", Name: "web"}
 	rules := func(http, metrics, six []netip.AddrPort) Rules {
-		r := Rules{Services: map[PortName]*ServicePort{}}
+		r := Rules{}
 		for name, ready := range map[PortName][]netip.AddrPort{
 			{NamespacedName: web, Port: "http", Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}:    http,
 			{NamespacedName: web, Port: "metrics", Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}: metrics,
 			{NamespacedName: web, Port: "http", Protocol: v1.ProtocolTCP, Family: v1.IPv6Protocol}:    six,
 		} {
-			r.Services[name] = &ServicePort{HealthCheckNodePort: uint16(port), ReadyLocal: ready}
+			r.Services = r.Services.With(name, &ServicePort{HealthCheckNodePort: uint16(port), ReadyLocal: ready})
 		}
 		return r
 	}

@@ -141,7 +141,7 @@ func TestSliceMovesToAnotherService(t *testing.T) {
 	}
 	s.setSlice(of("web"))
 	s.updateSlice(of("web"), of("api"))
-	for name, p := range s.rules(s.localNode()).Services {
+	for name, p := range s.rules(s.localNode()).Services.All() {
 		if want := map[string]string{"web": "", "api": "1"}[name.Name]; last(p.Cluster) != want {
 			t.Errorf("endpoints of %s: %q, want %q", name.Name, last(p.Cluster), want)
 		}
@@ -239,13 +239,13 @@ func TestStateComputesOnlyWhatChanged(t *testing.T) {
 	changed.Labels = map[string]string{discoveryv1.LabelServiceName: "web"}
 	s.setSlice(changed)
 	after := s.rules(s.localNode())
-	for name, port := range after.Services {
-		if same := before.Services[name] == port; same != (name.Name == "api") {
+	for name, port := range after.Services.All() {
+		if same := before.Services.Get(name) == port; same != (name.Name == "api") {
 			t.Errorf("%s: same value %v", name.Name, same)
 		}
 	}
 	s.deleteService(first)
-	if n := len(s.rules(s.localNode()).Services); n != 1 {
+	if n := s.rules(s.localNode()).Services.Len(); n != 1 {
 		t.Errorf("%d ports after a Service went, want 1", n)
 	}
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,45 +38,81 @@ func sizeOf(service *v1.Service, slicesOf []*discoveryv1.EndpointSlice) int {
 	return len(spec.Ports) + endpoints + outside
 }
 
+// sizes are those of the Services of a namespace, see sizeOf.
+type sizes struct {
+	of  map[types.NamespacedName]int
+	sum int
+	// changed says that sizes or ages differ from those by which excess was decided:
+	// the Services that the last Rules leave out, because they do not fit with the older
+	// ones.
+	changed bool
+	excess  map[types.NamespacedName]bool
+}
+
+// sizesOf returns the sizes of a namespace, which may change.
+func (s *state) sizesOf(namespace string) *sizes {
+	if s.sizes[namespace] == nil {
+		s.sizes[namespace] = &sizes{of: map[types.NamespacedName]int{}}
+	}
+	return s.sizes[namespace]
+}
+
 // setSize records the size of a Service, 0 if it is gone.
 func (s *state) setSize(name types.NamespacedName, size int) {
-	s.sums[name.Namespace] += size - s.sizes[name]
-	if s.sums[name.Namespace] == 0 {
-		delete(s.sums, name.Namespace)
+	of := s.sizesOf(name.Namespace)
+	of.changed = of.changed || of.of[name] != size
+	of.sum += size - of.of[name]
+	if of.of[name] = size; size == 0 {
+		delete(of.of, name)
 	}
-	if s.sizes[name] = size; size == 0 {
-		delete(s.sizes, name)
+}
+
+// bound decides which Services of a namespace the rules leave out, if that may differ from
+// the last decision, and returns those for which it does. The caller must hold the mutex.
+func (s *state) bound(namespace string) (differ []types.NamespacedName) {
+	of := s.sizes[namespace]
+	if of == nil || !of.changed && len(of.of) > 0 {
+		return nil
 	}
+	before, now := of.excess, s.tooLarge(of)
+	for name := range before {
+		if !now[name] {
+			differ = append(differ, name)
+		}
+	}
+	for name := range now {
+		if !before[name] {
+			differ = append(differ, name)
+		}
+	}
+	of.excess, of.changed = now, false
+	if len(now) > 0 {
+		s.excess[namespace] = true
+	} else {
+		delete(s.excess, namespace)
+	}
+	if len(of.of) == 0 {
+		delete(s.sizes, namespace)
+	}
+	return differ
 }
 
 // tooLarge returns the Services that do not fit with the older ones of their
 // namespace. The caller must hold the mutex.
-func (s *state) tooLarge() map[types.NamespacedName]bool {
-	over := map[string]bool{}
-	for namespace, sum := range s.sums {
-		if sum > s.mostOfNamespace {
-			over[namespace] = true
-		}
-	}
-	if len(over) == 0 {
+func (s *state) tooLarge(of *sizes) map[types.NamespacedName]bool {
+	if of.sum <= s.mostOfNamespace {
 		return nil
 	}
-	var names []types.NamespacedName
-	for name := range s.sizes {
-		if over[name.Namespace] {
-			names = append(names, name)
-		}
-	}
-	slices.SortFunc(names, func(a, b types.NamespacedName) int {
+	oldest := slices.SortedFunc(maps.Keys(of.of), func(a, b types.NamespacedName) int {
 		return cmp.Or(s.services[a].CreationTimestamp.Compare(s.services[b].CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	excess, fit := map[types.NamespacedName]bool{}, map[string]int{}
-	for _, name := range names {
-		if fit[name.Namespace]+s.sizes[name] > s.mostOfNamespace {
+	excess, fit := map[types.NamespacedName]bool{}, 0
+	for _, name := range oldest {
+		if fit+of.of[name] > s.mostOfNamespace {
 			excess[name] = true
 			continue
 		}
-		fit[name.Namespace] += s.sizes[name]
+		fit += of.of[name]
 	}
 	return excess
 }
@@ -84,9 +121,11 @@ func (s *state) tooLarge() map[types.NamespacedName]bool {
 func (s *state) left() (list []*v1.Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name := range s.excess {
-		if service := s.services[name]; service != nil {
-			list = append(list, service)
+	for namespace := range s.excess {
+		for name := range s.sizes[namespace].excess {
+			if service := s.services[name]; service != nil {
+				list = append(list, service)
+			}
 		}
 	}
 	return list

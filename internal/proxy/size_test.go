@@ -40,7 +40,7 @@ func TestServicesOfANamespaceAreBounded(t *testing.T) {
 	add("y", "web", 7, 10_000, 25, "")
 	served := func() string {
 		count := map[string]int{}
-		for name := range p.rules(t.Context()).Services {
+		for name := range p.rules(t.Context()).Services.All() {
 			count[name.Name]++
 		}
 		return fmt.Sprint(count)
@@ -69,7 +69,7 @@ func TestBoundOfTheBackend(t *testing.T) {
 		p.state.setService(s)
 	}
 	served := map[string]bool{}
-	for name := range p.permit.rules(t.Context()).Services {
+	for name := range p.permit.rules(t.Context()).Services.All() {
 		served[name.Name] = true
 	}
 	if len(served) != 3 || served["s3"] || served["s4"] {

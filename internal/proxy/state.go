@@ -37,24 +37,24 @@ type state struct {
 	sliceChanges   changes
 	// cidrs maps the names of ServiceCIDRs to their ranges.
 	cidrs map[string][]netip.Prefix
-	// nodes maps nodes' names to their addresses.
+	// nodes maps nodes' names to their addresses. known are the addresses of all, nil if
+	// they have changed since it was made.
 	nodes map[string][]netip.Addr
+	known *nodeAddresses
 	// primary are the addresses of this node, as primaryAddresses returns them.
 	// podCIDRs are the ranges of its pods. nodePorts says at which addresses node
 	// ports answer.
 	primary   []netip.Addr
 	podCIDRs  []netip.Prefix
 	nodePorts NodePortAddresses
-	// ports has the ports from which the last Rules were made, byService those of
-	// each Service, losers those without the external addresses that they lost.
-	ports     map[PortName]*ServicePort
+	// byService has the ports of each Service, served those of the last Rules.
 	byService map[types.NamespacedName]map[PortName]*ServicePort
-	losers    map[PortName]*ServicePort
-	sizes     map[types.NamespacedName]int // see sizeOf
-	sums      map[string]int               // of the sizes, by namespace
-	// excess are the Services that the last Rules leave out, because those of their
-	// namespace are too large together.
-	excess map[types.NamespacedName]bool
+	served    ServicePorts
+	frontends *frontends
+	// hostPorts are those of the last Rules, nil if the pods have changed since.
+	hostPorts map[LocalPort]HostPort
+	sizes     map[string]*sizes // by namespace
+	excess    map[string]bool   // the namespaces of which the last Rules leave out Services
 	// mostOfNamespace is as in Config.
 	mostOfNamespace int
 }
@@ -75,9 +75,9 @@ func newState(nodeName string) *state {
 		sliceChanges:   changes{pending: map[types.NamespacedName]bool{}},
 		cidrs:          map[string][]netip.Prefix{},
 		byService:      map[types.NamespacedName]map[PortName]*ServicePort{},
-		sizes:          map[types.NamespacedName]int{},
-		sums:           map[string]int{},
-		ports:          map[PortName]*ServicePort{},
+		frontends:      newFrontends(),
+		sizes:          map[string]*sizes{},
+		excess:         map[string]bool{},
 
 		mostOfNamespace: mostOfNamespace,
 	}
@@ -100,6 +100,10 @@ func (s *state) setService(service *v1.Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
+	if old := s.services[name]; old == nil || !old.CreationTimestamp.Equal(&service.CreationTimestamp) {
+		s.sizesOf(name.Namespace).changed = true
+		s.frontends.stale = s.frontends.stale || s.byService[name] != nil // there was another one of this name
+	}
 	s.services[name] = service
 	s.serviceChanges.note(name)
 	s.markDirty(name)
@@ -159,7 +163,7 @@ func (s *state) setNode(node *v1.Node) {
 	defer s.mu.Unlock()
 	if addresses := addressesOf(node); !slices.Equal(addresses, s.nodes[node.Name]) {
 		s.nodes[node.Name] = addresses
-		s.notify()
+		s.nodesChanged()
 	}
 	if node.Name != s.node.Name {
 		return
@@ -187,6 +191,12 @@ func (s *state) deleteNode(node *v1.Node) {
 	if node.Name == s.node.Name {
 		s.primary, s.podCIDRs = nil, nil
 	}
+	s.nodesChanged()
+}
+
+// nodesChanged records that nodes have other addresses.
+func (s *state) nodesChanged() {
+	s.known = nil
 	s.notify()
 }
 
@@ -251,6 +261,9 @@ func (s *state) setPod(pod *v1.Pod) {
 	} else {
 		s.pods[name] = pod
 	}
+	if len(before)+len(after) > 0 {
+		s.hostPorts = nil
+	}
 	if !maps.Equal(before, after) {
 		s.notify()
 	}
@@ -262,6 +275,7 @@ func (s *state) deletePod(pod *v1.Pod) {
 	name := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
 	if s.pods[name] != nil {
 		delete(s.pods, name)
+		s.hostPorts = nil
 		s.notify()
 	}
 }
@@ -271,12 +285,15 @@ func (s *state) deletePod(pod *v1.Pod) {
 func (s *state) localNode(addresses ...netip.Addr) *localNode {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := &localNode{addresses: map[netip.Addr]bool{}, nodes: map[netip.Addr]bool{}}
-	for _, list := range s.nodes {
-		for _, a := range list {
-			n.nodes[a] = true
+	if s.known == nil {
+		s.known = &nodeAddresses{}
+		for _, list := range s.nodes {
+			for _, a := range list {
+				(*s.known)[a] = true
+			}
 		}
 	}
+	n := &localNode{addresses: map[netip.Addr]bool{}, nodes: s.known}
 	for _, a := range slices.Concat(s.nodes[s.node.Name], addresses) {
 		n.addresses[a] = true
 	}
@@ -284,38 +301,66 @@ func (s *state) localNode(addresses ...netip.Addr) *localNode {
 }
 
 // rules computes the Services that changed and returns the Rules of all, as far as
-// they depend on the objects and the node's addresses.
+// they depend on the objects and the node's addresses. What has not changed is taken over
+// from the last Rules.
 func (s *state) rules(n *localNode) Rules {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	touched, namespaces := map[PortName]bool{}, map[string]bool{}
 	for name := range s.dirty {
-		s.compute(name)
+		s.compute(name, touched)
+		namespaces[name.Namespace] = true
 	}
-	clear(s.dirty)
-	clear(s.serviceChanges.pending)
-	clear(s.sliceChanges.pending)
-	rules := Rules{
-		Services: maps.Clone(s.ports), HostPorts: hostPorts(s.pods, n.isLocal),
+	for namespace := range namespaces {
+		for _, name := range s.bound(namespace) {
+			for key := range s.byService[name] {
+				touched[key] = true
+			}
+		}
+	}
+	// They are made anew, because it takes long to visit or to clear a map that was large.
+	s.dirty = map[types.NamespacedName]bool{}
+	s.serviceChanges.pending = map[types.NamespacedName]bool{}
+	s.sliceChanges.pending = map[types.NamespacedName]bool{}
+	if s.hostPorts == nil || !n.equal(s.frontends.node) {
+		s.hostPorts = hostPorts(s.pods, n.isLocal)
+	}
+	s.serve(touched, n)
+	return Rules{
+		Services: s.served, HostPorts: s.hostPorts,
 		ServiceCIDRs: s.serviceCIDRs(), NodePortRanges: s.nodePorts.ranges(s.primary), LoopbackNodePorts: s.nodePorts.Loopback,
 		PodCIDRs: s.podCIDRs,
 	}
-	s.excess = s.tooLarge()
-	for name := range s.excess {
-		for key := range s.byService[name] {
-			delete(rules.Services, key)
-		}
-	}
-	s.arbitrate(rules.Services, n)
-	return rules
 }
 
-// arbitrate removes external addresses from services that other Services have.
-// The caller must hold the mutex.
-func (s *state) arbitrate(services map[PortName]*ServicePort, n *localNode) {
-	created := func(name types.NamespacedName) metav1.Time { return s.services[name].CreationTimestamp }
-	losers := arbitrate(services, created, n)
-	reuseUnchanged(services, losers, s.losers)
-	s.losers = losers
+// serve makes s.served what the objects say of touched ports, and of those that get or lose
+// external addresses. The caller must hold the mutex.
+func (s *state) serve(touched map[PortName]bool, n *localNode) {
+	for key := range touched {
+		s.frontends.set(key, s.asked(key))
+	}
+	if s.frontends.stale || !n.equal(s.frontends.node) {
+		created := func(name types.NamespacedName) metav1.Time { return s.services[name].CreationTimestamp }
+		for _, key := range s.frontends.arbitrate(created, n) {
+			touched[key] = true
+		}
+	}
+	for key := range touched {
+		if p := s.frontends.allowed(key); p != nil {
+			s.served = s.served.With(key, reused(s.served.Get(key), p))
+		} else {
+			s.served = s.served.Without(key)
+		}
+	}
+}
+
+// asked returns what a port of a Service is by the objects, nil if it is gone or too much
+// for its namespace. The caller must hold the mutex.
+func (s *state) asked(key PortName) *ServicePort {
+	if of := s.sizes[key.Namespace]; of != nil && of.excess[key.NamespacedName] {
+		return nil
+	}
+	return s.byService[key.NamespacedName][key]
 }
 
 // owner returns the pod or the Service that wants a port, or nil if it is gone.
@@ -334,23 +379,31 @@ func (s *state) owner(w *want) owner {
 	return nil
 }
 
-// compute computes the ports of a Service. The caller must hold the mutex.
-func (s *state) compute(name types.NamespacedName) {
+// compute computes the ports of a Service, and adds those that differ from before to
+// touched. The caller must hold the mutex.
+func (s *state) compute(name types.NamespacedName, touched map[PortName]bool) {
 	before, ports := s.byService[name], s.portsOf(name)
 	for key := range before {
-		delete(s.ports, key)
-	}
-	if ports == nil {
-		delete(s.byService, name)
-		return
-	}
-	for key, port := range ports {
-		if old := before[key]; old != nil && reflect.DeepEqual(old, port) {
-			ports[key] = old
+		if ports[key] == nil {
+			touched[key] = true
 		}
 	}
-	s.byService[name] = ports
-	maps.Copy(s.ports, ports)
+	for key, port := range ports {
+		if ports[key] = reused(before[key], port); ports[key] != before[key] {
+			touched[key] = true
+		}
+	}
+	if s.byService[name] = ports; ports == nil {
+		delete(s.byService, name)
+	}
+}
+
+// reused returns a port of a Service: the former value, if it is the same.
+func reused(before, p *ServicePort) *ServicePort {
+	if before != nil && (before == p || reflect.DeepEqual(before, p)) {
+		return before
+	}
+	return p
 }
 
 // portsOf returns the ports of a Service, nil if it is gone or too large, and records

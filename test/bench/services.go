@@ -244,7 +244,7 @@ func (b *changing) measure(ctx context.Context, mode proxyMode, n int, t *table)
 	defer running.Wait()
 	defer stop()
 
-	first, err := r.await(ctx, "the first rules", func(rules proxy.Rules) bool { return len(rules.Services) >= n })
+	first, err := r.await(ctx, "the first rules", func(rules proxy.Rules) bool { return rules.Services.Len() >= n })
 	if err != nil {
 		return 0, err
 	}
@@ -291,7 +291,7 @@ func (b *changing) change(ctx context.Context, r *running, n int) (took, applyin
 			return nil, nil, err
 		}
 		a, err := r.await(ctx, "a change", func(rules proxy.Rules) bool {
-			p := rules.Services[name]
+			p := rules.Services.Get(name)
 			return p != nil && slices.Contains(p.Cluster, netip.AddrPortFrom(to, 8080))
 		})
 		if err != nil {

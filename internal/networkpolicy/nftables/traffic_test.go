@@ -155,11 +155,10 @@ func TestServices(t *testing.T) {
 	l := newLab(t, "a", "b", "c")
 	l.serve("a", 8080)
 	services := proxynftables.New(proxynftables.Config{Table: "coracle-test-proxy", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.1.0/24")}, NetNS: int(l.node)})
-	if err := services.Apply(proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{
-		{Port: "http", Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}: {
-			ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, NodePort: 30080, Cluster: []netip.AddrPort{netip.MustParseAddrPort("10.9.1.2:8080")},
-		},
-	}}); err != nil {
+	if err := services.Apply(proxy.Rules{Services: proxy.ServicePorts{}.With(
+		proxy.PortName{Port: "http", Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol},
+		&proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, NodePort: 30080, Cluster: []netip.AddrPort{netip.MustParseAddrPort("10.9.1.2:8080")}},
+	)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range []string{"a", "b", "c", "node"} {

@@ -95,7 +95,7 @@ func datagramEndpoints(rules proxy.Rules) udpEndpoints {
 			result.frontends[frontend][e] = true
 		}
 	}
-	for name, p := range rules.Services {
+	for name, p := range rules.Services.All() {
 		if name.Protocol != v1.ProtocolUDP {
 			continue
 		}

@@ -22,7 +22,7 @@ func TestStaleDatagramFlows(t *testing.T) {
 		Cluster: []netip.AddrPort{netip.MustParseAddrPort("10.9.1.3:53")},
 	}
 	a := datagramEndpoints(proxy.Rules{
-		Services:     map[proxy.PortName]*proxy.ServicePort{name: service},
+		Services:     proxy.ServicePorts{}.With(name, service),
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 	})
 	for _, c := range []struct {
@@ -49,9 +49,9 @@ func TestStaleDatagramFlows(t *testing.T) {
 // A port of the node answers at any of its addresses.
 func TestFlowsToAPortOfTheNode(t *testing.T) {
 	name := proxy.PortName{Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}
-	a := datagramEndpoints(proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{name: {
+	a := datagramEndpoints(proxy.Rules{Services: proxy.ServicePorts{}.With(name, &proxy.ServicePort{
 		ClusterIP: netip.MustParseAddr("10.96.0.10"), Port: 53, Cluster: []netip.AddrPort{netip.AddrPortFrom(netip.Addr{}, 40000)},
-	}}})
+	})})
 	for from, stale := range map[string]bool{"192.0.2.1:40000": false, "127.0.0.1:40000": false, "192.0.2.1:40001": true, "10.96.0.10:53": true} {
 		if got := a.stale(netip.MustParseAddrPort("10.96.0.10:53"), netip.MustParseAddrPort(from)); got != stale {
 			t.Errorf("a flow answered by %s: stale %v, want %v", from, got, stale)

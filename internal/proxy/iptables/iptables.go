@@ -12,7 +12,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -153,7 +152,10 @@ func (b *Backend) applyTo(f family, rules proxy.Rules, d proxy.Difference) error
 	}
 	changed := d.Services
 	if former == nil {
-		changed = slices.Collect(maps.Keys(rules.Services))
+		changed = nil
+		for name := range rules.Services.All() {
+			changed = append(changed, name)
+		}
 	}
 	b.tell(f, s.lacks.without(f, rules, changed))
 	if s.loopback {
@@ -169,11 +171,11 @@ func (b *Backend) applyTo(f family, rules proxy.Rules, d proxy.Difference) error
 	return nil
 }
 
-// plan returns the tables of a family, and the changes that lead to them.
+// plan returns the tables of a family, and the changes that lead to them. The former
+// tables are not to be used any more: they may be those that it returns.
 func (b *Backend) plan(f family, s settings, former *tables, rules proxy.Rules, d proxy.Difference) (*tables, changes, error) {
 	if former != nil {
-		next := former.follow(rules, d)
-		return next, next.since(former), nil
+		return former, former.follow(rules, d), nil
 	}
 	existing, err := b.save(f)
 	if err != nil {

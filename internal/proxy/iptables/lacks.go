@@ -48,7 +48,7 @@ func (l lacks) without(f family, rules proxy.Rules, names []proxy.PortName) (lis
 		return nil
 	}
 	for _, name := range names {
-		if p := rules.Services[name]; p != nil && name.Family == f.name && (l.affinity(p) || l.protocol(name.Protocol)) {
+		if p := rules.Services.Get(name); p != nil && name.Family == f.name && (l.affinity(p) || l.protocol(name.Protocol)) {
 			list = append(list, labelOf(name))
 		}
 	}

@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"flag"
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-io/coracle/internal/costtest"
 	"github.com/coracle-io/coracle/internal/goldentest"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/proxytest"
@@ -97,12 +99,11 @@ func TestPlanOfAChange(t *testing.T) {
 		{"change-of-nothing", proxytest.RulesOf(other, service())},
 		{"change-to-gone", proxytest.RulesOf(other)},
 	} {
-		next := held.follow(step.next, proxy.Compare(rules, step.next))
-		golden(t, step.name, next.since(held))
-		if got, want := string(next.replacing(parseSaved("")).input()), string(full(own(nil), true, step.next).input()); got != want {
+		golden(t, step.name, held.follow(step.next, proxy.Compare(rules, step.next)))
+		if got, want := string(held.replacing(parseSaved("")).input()), string(full(own(nil), true, step.next).input()); got != want {
 			t.Errorf("%s: the tables are\n%s\nwant\n%s", step.name, got, want)
 		}
-		held, rules = next, step.next
+		rules = step.next
 	}
 }
 
@@ -171,7 +172,7 @@ func TestNothingEscapes(t *testing.T) {
 		NamespacedName: types.NamespacedName{Namespace: strings.Repeat("n", 300), Name: "a\" -j ACCEPT\nCOMMIT\n*nat\n-F\\"}, Port: "é\x00", Protocol: v1.ProtocolSCTP, Family: v1.IPv4Protocol,
 	}
 	p := proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, Cluster: proxytest.Endpoints("10.9.1.3:8080"), Affinity: time.Minute}
-	rules := proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{name: &p}}
+	rules := proxy.Rules{Services: proxy.ServicePorts{}.With(name, &p)}
 	c := own(func(c *Config) { c.Owner, c.Local.Bridge = "a\nb\"", "x\" -j ACCEPT\n" })
 	tables := []string{}
 	for line := range strings.Lines(string(full(c, true, rules).input())) {
@@ -212,29 +213,77 @@ func TestEachEndpointHasItsChance(t *testing.T) {
 	}
 }
 
-// TestChangesOfManyServices checks that a change of one Service sends its chains alone.
-func TestChangesOfManyServices(t *testing.T) {
+// manyServices returns rules with n Services of two endpoints each.
+func manyServices(n int) proxy.Rules {
 	var ports []*proxy.ServicePort
-	for i := range 1000 {
+	for i := range n {
 		ports = append(ports, &proxy.ServicePort{
 			ClusterIP: netip.AddrFrom4([4]byte{10, 96, byte(i / 250), byte(1 + i%250)}), Port: 80, Cluster: proxytest.Endpoints("10.9.1.3:8080", "10.9.1.4:8080"),
 		})
 	}
-	rules := proxytest.RulesOf(ports...)
-	held := newTables(own(nil).settings(true, rules), rules)
-	ports[7] = new(*ports[7])
-	ports[7].Cluster = proxytest.Endpoints("10.9.1.4:8080", "10.9.1.5:8080")
-	next := proxytest.RulesOf(ports...)
-	all := held.follow(next, proxy.Compare(rules, next)).since(held)
-	if len(all[filter].chains)+len(all[mangle].chains) > 0 || len(all[nat].chains) != 2 || len(all[nat].stale) != 1 {
-		t.Errorf("a change of an endpoint sends\n%s\nwant the chain of the Service, a new one and a stale one", all.input())
-	}
-	for chain := range all[nat].chains {
-		if slices.Contains([]string{services, nodePorts}, chain) {
-			t.Errorf("it sends %s", chain)
+	return proxytest.RulesOf(ports...)
+}
+
+// withChange returns the rules with other endpoints of one Service, and how many Services
+// are looked at in them and in those that are made from them.
+func withChange(rules proxy.Rules, endpoints ...string) (next proxy.Rules, visited *int) {
+	next, visited = rules, new(int)
+	for name, p := range rules.Services.All() {
+		if name.Name == "s7" {
+			changed := *p
+			changed.Cluster = proxytest.Endpoints(endpoints...)
+			next.Services = next.Services.With(name, &changed)
 		}
 	}
-	if got, want := len(held.parts), 1000; got != want {
-		t.Errorf("the former tables have %d parts, want %d", got, want)
+	next.Services = next.Services.Counted(visited)
+	return next, visited
+}
+
+// TestChangesOfManyServices checks that a change of one Service sends its chains alone,
+// and looks at no others: it costs with 10,000 Services what it costs with 100.
+func TestChangesOfManyServices(t *testing.T) {
+	cost := func(n int) uint64 {
+		rules := manyServices(n)
+		held := newTables(own(nil).settings(true, rules), rules)
+		next, visited := withChange(rules, "10.9.1.4:8080", "10.9.1.5:8080")
+		var all changes
+		c := costtest.Of(t, func() { all = held.follow(next, proxy.Compare(rules, next)) })
+		if len(all[filter].chains)+len(all[mangle].chains) > 0 || len(all[nat].chains) != 2 || len(all[nat].stale) != 1 {
+			t.Errorf("a change of an endpoint sends\n%s\nwant the chain of the Service, a new one and a stale one", all.input())
+		}
+		for chain := range all[nat].chains {
+			if slices.Contains([]string{services, nodePorts}, chain) {
+				t.Errorf("it sends %s", chain)
+			}
+		}
+		if *visited > 20 {
+			t.Errorf("with %d Services, %d are looked at", n, *visited)
+		}
+		if fresh := newTables(own(nil).settings(true, next), next); held.size(nat) != fresh.size(nat) || held.size(filter) != fresh.size(filter) {
+			t.Errorf("the tables have %d and %d rules, want %d and %d", held.size(nat), held.size(filter), fresh.size(nat), fresh.size(filter))
+		}
+		return c.Bytes
+	}
+	few, many := cost(100), cost(10_000)
+	if many > 4*few {
+		t.Errorf("a change allocates %d bytes with 100 Services and %d with 10,000", few, many)
+	}
+}
+
+// BenchmarkChange measures what is computed for a change of one Service.
+func BenchmarkChange(b *testing.B) {
+	for _, n := range []int{100, 1_000, 10_000} {
+		b.Run(fmt.Sprint(n, "Services"), func(b *testing.B) {
+			rules := manyServices(n)
+			held := newTables(own(nil).settings(true, rules), rules)
+			one, _ := withChange(rules, "10.9.1.4:8080", "10.9.1.5:8080")
+			other, _ := withChange(one, "10.9.1.6:8080")
+			versions := []proxy.Rules{one, other}
+			held.follow(other, proxy.Compare(rules, other))
+			for i := 0; b.Loop(); i++ {
+				from, to := versions[(i+1)%2], versions[i%2]
+				held.follow(to, proxy.Compare(from, to))
+			}
+		})
 	}
 }

@@ -118,8 +118,8 @@ func TestFamiliesFailApart(t *testing.T) {
 	apply(t, b, oneEndpoint("10.9.1.3:8080"))
 	p.inputs, p.fail["ip6tables-restore"] = nil, errors.New("refused")
 	rules := oneEndpoint("10.9.1.4:8080")
-	for name, port := range proxytest.RulesOf(&proxy.ServicePort{ClusterIP: netip.MustParseAddr("fd00:96::20"), Port: 80}).Services {
-		rules.Services[name] = port
+	for name, port := range proxytest.RulesOf(&proxy.ServicePort{ClusterIP: netip.MustParseAddr("fd00:96::20"), Port: 80}).Services.All() {
+		rules.Services = rules.Services.With(name, port)
 	}
 	if err := b.Apply(rules); err == nil {
 		t.Fatal("no error")
@@ -266,7 +266,11 @@ func TestRefusedMatches(t *testing.T) {
 		&proxy.ServicePort{ClusterIP: netip.MustParseAddr("fd00:96::20"), Affinity: time.Hour, Cluster: proxytest.Endpoints("[fd00:9:1::3]:8080")},
 		&proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.22"), Cluster: proxytest.Endpoints("10.9.1.3:8080")},
 	)
-	if left := (lacks{recent: true}).without(families(false)[0], rules, slices.Collect(maps.Keys(rules.Services))); !slices.Equal(left, []string{"default/s0:http"}) {
+	var names []proxy.PortName
+	for name := range rules.Services.All() {
+		names = append(names, name)
+	}
+	if left := (lacks{recent: true}).without(families(false)[0], rules, names); !slices.Equal(left, []string{"default/s0:http"}) {
 		t.Errorf("left out: %v", left)
 	}
 }

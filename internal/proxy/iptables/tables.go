@@ -30,63 +30,105 @@ func (s source) compare(o source) int {
 	)
 }
 
-// tables are what the tables of one family are to hold. They are never changed.
+// tables are what the tables of one family are to hold. A change of a Service changes
+// them in place, and looks at nothing else as long as the Service adds the same rules to
+// the chains that it shares with others.
 type tables struct {
 	settings settings
 	parts    map[source]*part
 	shared   map[string]chains
+	own      int // how many rules are in chains of the parts' own
 }
 
 // newTables returns the tables for rules.
 func newTables(s settings, rules proxy.Rules) *tables {
 	t := &tables{settings: s, parts: map[source]*part{}}
-	for name := range rules.Services {
-		t.setService(rules, name)
+	for name := range rules.Services.All() {
+		if t.has(name.Family) {
+			t.set(source{service: name}, t.ofService(rules, name))
+		}
 	}
 	for k := range rules.HostPorts {
-		t.setHostPort(rules, k)
+		if t.has(k.Family) {
+			t.set(source{hostPort: k}, t.ofHostPort(rules, k))
+		}
 	}
 	t.shared = s.shared(t.inOrder(), rules.NodePortRanges)
 	return t
 }
 
-// follow returns the tables for other rules, which differ by d. It makes the parts that
-// changed, and takes the others over.
-func (t *tables) follow(rules proxy.Rules, d proxy.Difference) *tables {
-	next := &tables{settings: t.settings, parts: maps.Clone(t.parts)}
+// follow changes the tables to those for other rules, which differ by d and have the same
+// settings, and returns what is to become of the former ones.
+func (t *tables) follow(rules proxy.Rules, d proxy.Difference) changes {
+	all, same := newChanges(), !d.Ranges
+	replace := func(s source, next *part) {
+		before := cmp.Or(t.set(s, next), &part{})
+		next = cmp.Or(next, &part{})
+		all[nat].differ(before.own, next.own)
+		same = same && before.sharesAs(next)
+	}
 	for _, name := range d.Services {
-		next.setService(rules, name)
+		if t.has(name.Family) {
+			replace(source{service: name}, t.ofService(rules, name))
+		}
 	}
 	for _, k := range d.HostPorts {
-		next.setHostPort(rules, k)
+		if t.has(k.Family) {
+			replace(source{hostPort: k}, t.ofHostPort(rules, k))
+		}
 	}
-	next.shared = next.settings.shared(next.inOrder(), rules.NodePortRanges)
-	return next
+	if same {
+		return all
+	}
+	before := t.shared
+	t.shared = t.settings.shared(t.inOrder(), rules.NodePortRanges)
+	for table, next := range t.shared {
+		all[table].differ(before[table], next)
+	}
+	return all
 }
 
 // has reports whether the tables are those of a family.
 func (t *tables) has(f v1.IPFamily) bool { return (f == v1.IPv4Protocol) == t.settings.is4 }
 
-func (t *tables) setService(rules proxy.Rules, name proxy.PortName) {
-	if !t.has(name.Family) {
-		return
+// set replaces the part of a source and returns the former one; nil is none.
+func (t *tables) set(s source, next *part) (before *part) {
+	before = t.parts[s]
+	if before != nil {
+		t.own -= before.own.size()
 	}
-	if p := rules.Services[name]; p != nil {
-		t.parts[source{service: name}] = t.settings.ofService(name, p)
-	} else {
-		delete(t.parts, source{service: name})
+	if next == nil {
+		delete(t.parts, s)
+		return before
 	}
+	t.own += next.own.size()
+	t.parts[s] = next
+	return before
 }
 
-func (t *tables) setHostPort(rules proxy.Rules, k proxy.LocalPort) {
-	if !t.has(k.Family) {
-		return
+// ofService returns the part of a port of a Service, nil if it is not in the rules.
+func (t *tables) ofService(rules proxy.Rules, name proxy.PortName) *part {
+	if p := rules.Services.Get(name); p != nil {
+		return t.settings.ofService(name, p)
 	}
+	return nil
+}
+
+// ofHostPort returns the part of a host port, nil if it is not in the rules.
+func (t *tables) ofHostPort(rules proxy.Rules, k proxy.LocalPort) *part {
 	if to, ok := rules.HostPorts[k]; ok {
-		t.parts[source{hostPort: k}] = t.settings.ofHostPort(k, to)
-	} else {
-		delete(t.parts, source{hostPort: k})
+		return t.settings.ofHostPort(k, to)
 	}
+	return nil
+}
+
+// sharesAs reports whether two parts add the same rules to shared chains.
+func (p *part) sharesAs(o *part) bool {
+	return p.nat.equal(o.nat) && p.filter.equal(o.filter) && slices.Equal(p.closed, o.closed)
+}
+
+func (c chains) equal(o chains) bool {
+	return maps.EqualFunc(c, o, func(a, b []string) bool { return slices.Equal(a, b) })
 }
 
 // inOrder returns the parts in an order that does not depend on chance.
@@ -102,9 +144,7 @@ func (t *tables) inOrder() []*part {
 func (t *tables) size(table string) int {
 	n := t.shared[table].size()
 	if table == nat {
-		for _, p := range t.parts {
-			n += p.own.size()
-		}
+		n += t.own
 	}
 	return n
 }
@@ -150,27 +190,6 @@ func (t *tables) replacing(s *saved) changes {
 	for _, j := range t.settings.jumps() {
 		if !s.has(j) {
 			all[j.table].commands = append(all[j.table].commands, "-I "+j.from+" "+j.rule())
-		}
-	}
-	return all
-}
-
-// since returns the changes that lead from former tables with the same settings to t.
-func (t *tables) since(former *tables) changes {
-	all := newChanges()
-	for table, shared := range t.shared {
-		all[table].differ(former.shared[table], shared)
-	}
-	for s, p := range t.parts {
-		if old := former.parts[s]; old == nil {
-			all[nat].differ(nil, p.own)
-		} else if old != p {
-			all[nat].differ(old.own, p.own)
-		}
-	}
-	for s, old := range former.parts {
-		if t.parts[s] == nil {
-			all[nat].differ(old.own, nil)
 		}
 	}
 	return all

@@ -77,6 +77,10 @@ type Backend struct {
 	settings settings
 	rules    proxy.Rules
 	wanted   map[frontend]virtual
+	// counts are how many ports of Services have each address, bound the addresses of the
+	// interface.
+	counts map[netip.Addr]int
+	bound  map[netip.Addr]bool
 	// held are the virtual servers that the kernel has, nil if they are unknown.
 	held map[frontend]*held
 	// retiring are those of them with endpoints that wait for their connections to end.
@@ -149,17 +153,14 @@ func (b *Backend) apply(rules proxy.Rules) error {
 		return err
 	}
 	defer k.close()
+	s := b.settings
 	if !b.known() {
-		if err := b.prepare(k); err != nil {
+		if s, err = b.prepare(k); err != nil {
 			return err
 		}
 	}
-	own, bound, err := b.host.addresses()
-	if err != nil {
-		return err
-	}
-	s := settings{scheduler: b.config.Scheduler, node: own, nodePorts: rules.NodePortRanges}
-	touched := b.follow(s, rules)
+	s.nodePorts = rules.NodePortRanges
+	touched, addresses := b.follow(s, rules)
 	if !b.known() {
 		if b.held, err = b.read(k); err != nil {
 			return err
@@ -173,10 +174,10 @@ func (b *Backend) apply(rules proxy.Rules) error {
 	if err != nil {
 		return err
 	}
-	if err := b.bind(s.addresses(rules), bound); err != nil {
+	if err := b.bind(s, addresses); err != nil {
 		return err
 	}
-	b.table.Deliver(nftables.Delivery{IPVS: true, NodeAddresses: own})
+	b.table.Deliver(nftables.Delivery{IPVS: true, NodeAddresses: s.node})
 	if err := b.table.Apply(rules); err != nil {
 		return err
 	}
@@ -194,7 +195,8 @@ func (b *Backend) apply(rules proxy.Rules) error {
 // known reports whether what the kernel has is known.
 func (b *Backend) known() bool { return b.held != nil }
 
-// forget makes the next Apply ask the kernel for everything.
+// forget makes the next Apply ask the kernel for everything, and for the addresses of the
+// node.
 func (b *Backend) forget() { b.held, b.retiring, b.wanted = nil, nil, nil }
 
 // aliasPrefix begins the alias of the interface, before the name of its owner.
@@ -207,8 +209,25 @@ func (b *Backend) isOfOther(alias string) bool {
 	return strings.HasPrefix(alias, aliasPrefix) && alias != b.alias()
 }
 
-// prepare makes the interface and sets what IPVS needs of the kernel.
-func (b *Backend) prepare(k kernel) error {
+// prepare makes the interface, sets what IPVS needs of the kernel, and asks for the
+// addresses of the node. It returns the settings without the ranges of node ports.
+func (b *Backend) prepare(k kernel) (settings, error) {
+	if err := b.setUp(k); err != nil {
+		return settings{}, err
+	}
+	own, virtual, err := b.host.addresses()
+	if err != nil {
+		return settings{}, err
+	}
+	b.bound = map[netip.Addr]bool{}
+	for _, a := range virtual {
+		b.bound[a] = true
+	}
+	return settings{scheduler: b.config.Scheduler, node: own}, nil
+}
+
+// setUp makes the interface, and sets what IPVS needs of the kernel.
+func (b *Backend) setUp(k kernel) error {
 	alias, _, err := b.host.owner()
 	if err != nil {
 		return err
@@ -276,19 +295,31 @@ func (b *Backend) excludes(f frontend) bool {
 	return slices.ContainsFunc(b.config.ExcludeCIDRs, func(p netip.Prefix) bool { return p.Contains(f.at.Addr()) })
 }
 
-// follow makes b.wanted what the rules say, and returns the virtual servers that may
-// differ from the kernel's.
-func (b *Backend) follow(s settings, rules proxy.Rules) map[frontend]bool {
-	touched := map[frontend]bool{}
+// follow makes b.wanted and b.counts what the rules say, and returns the virtual servers
+// and the addresses that may differ from the kernel's.
+func (b *Backend) follow(s settings, rules proxy.Rules) (touched map[frontend]bool, addresses map[netip.Addr]bool) {
+	touched, addresses = map[frontend]bool{}, map[netip.Addr]bool{}
 	if b.wanted == nil || !b.settings.equal(s) {
-		b.wanted, b.rules = map[frontend]virtual{}, proxy.Rules{}
+		b.wanted, b.counts, b.rules = map[frontend]virtual{}, map[netip.Addr]int{}, proxy.Rules{}
 		for f := range b.held {
 			touched[f] = true
+		}
+		for a := range b.bound {
+			addresses[a] = true
+		}
+	}
+	count := func(p *proxy.ServicePort, n int) {
+		for _, a := range addressesOf(p) {
+			if b.counts[a] += n; b.counts[a] == 0 {
+				delete(b.counts, a)
+			}
+			addresses[a] = true
 		}
 	}
 	d := proxy.Compare(b.rules, rules)
 	for _, name := range d.Services {
-		if p := b.rules.Services[name]; p != nil {
+		if p := b.rules.Services.Get(name); p != nil {
+			count(p, -1)
 			for f := range s.servers(name, p) {
 				delete(b.wanted, f)
 				touched[f] = true
@@ -296,14 +327,15 @@ func (b *Backend) follow(s settings, rules proxy.Rules) map[frontend]bool {
 		}
 	}
 	for _, name := range d.Services {
-		if p := rules.Services[name]; p != nil {
+		if p := rules.Services.Get(name); p != nil {
+			count(p, 1)
 			for f, v := range s.servers(name, p) {
 				b.wanted[f] = v
 				touched[f] = true
 			}
 		}
 	}
-	return touched
+	return touched, addresses
 }
 
 // change makes virtual servers what is wanted, and returns those that are to go.
@@ -402,16 +434,21 @@ func (b *Backend) finish(k kernel, f frontend) error {
 	return nil
 }
 
-// bind makes the addresses of the interface what is wanted.
-func (b *Backend) bind(want, have []netip.Addr) error {
-	without := func(list, others []netip.Addr) []netip.Addr {
-		known := map[netip.Addr]bool{}
-		for _, a := range others {
-			known[a] = true
+// bind gives the interface those of some addresses that Services have, without the node's
+// own ones, and takes the others from it.
+func (b *Backend) bind(s settings, addresses map[netip.Addr]bool) error {
+	var added, removed []netip.Addr
+	for _, a := range slices.SortedFunc(maps.Keys(addresses), netip.Addr.Compare) {
+		switch wanted := b.counts[a] > 0 && !slices.Contains(s.node, a); {
+		case wanted && !b.bound[a]:
+			added = append(added, a)
+			b.bound[a] = true
+		case !wanted && b.bound[a]:
+			removed = append(removed, a)
+			delete(b.bound, a)
 		}
-		return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return known[a] })
 	}
-	return errors.Join(b.host.add(without(want, have)), b.host.remove(without(have, want)))
+	return errors.Join(b.host.add(added), b.host.remove(removed))
 }
 
 // Intact implements proxy.Backend. It also removes endpoints whose last connections have

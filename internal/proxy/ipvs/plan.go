@@ -92,16 +92,18 @@ func hasNodePorts(a netip.Addr) bool {
 // maglev is the scheduler whose hash is to have the client's port, as in kube-proxy.
 const maglev = "mh"
 
+// addressesOf returns the addresses at which a port of a Service is reached, without those
+// of the node.
+func addressesOf(p *proxy.ServicePort) []netip.Addr {
+	return slices.Concat([]netip.Addr{p.ClusterIP}, p.External, p.LoadBalancer)
+}
+
 // addresses returns the addresses of Services that the node is to have, in order: those
 // at which there are virtual servers, without its own ones.
 func (s settings) addresses(rules proxy.Rules) []netip.Addr {
 	all := map[netip.Addr]bool{}
-	for _, p := range rules.Services {
-		all[p.ClusterIP] = true
-		for _, a := range p.External {
-			all[a] = true
-		}
-		for _, a := range p.LoadBalancer {
+	for _, p := range rules.Services.All() {
+		for _, a := range addressesOf(p) {
 			all[a] = true
 		}
 	}

@@ -28,7 +28,7 @@ func addresses(list ...string) (all []netip.Addr) {
 // planned returns the virtual servers and addresses for rules as text.
 func planned(s settings, rules proxy.Rules) string {
 	all := map[frontend]virtual{}
-	for name, p := range rules.Services {
+	for name, p := range rules.Services.All() {
 		maps.Copy(all, s.servers(name, p))
 	}
 	return text(all, s.addresses(rules))

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/coracle-io/coracle/internal/costtest"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/nftables"
 	"github.com/coracle-io/coracle/internal/proxy/proxytest"
@@ -206,6 +207,9 @@ func TestSyncs(t *testing.T) {
 	check("without a change", "TCP 10.96.0.20:80 rr 10.9.1.3:8080 10.9.1.4:8080\nTCP 192.0.2.10:30080 rr 10.9.1.3:8080 10.9.1.4:8080", "nftables")
 
 	m.own = append(m.own, netip.MustParseAddr("198.51.100.1"))
+	if intact, err := b.Intact(); err != nil || intact {
+		t.Errorf("with another address of the node: intact %v, %v", intact, err)
+	}
 	apply(t, b, proxytest.RulesOf(one))
 	check("with another address of the node",
 		"TCP 10.96.0.20:80 rr 10.9.1.3:8080 10.9.1.4:8080\nTCP 192.0.2.10:30080 rr 10.9.1.3:8080 10.9.1.4:8080\nTCP 198.51.100.1:30080 rr 10.9.1.3:8080 10.9.1.4:8080",
@@ -276,7 +280,7 @@ func TestEndpointsLeaveGracefully(t *testing.T) {
 	b = m.backend(Config{})
 	udp := func(p *proxy.ServicePort) proxy.Rules {
 		rules := proxytest.RulesOf()
-		rules.Services[proxy.PortName{Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}] = p
+		rules.Services = rules.Services.With(proxy.PortName{Protocol: v1.ProtocolUDP, Family: v1.IPv4Protocol}, p)
 		return rules
 	}
 	apply(t, b, udp(both))
@@ -377,5 +381,40 @@ func TestOwners(t *testing.T) {
 	}
 	if err := a.Remove(); err != nil || m.link || len(m.servers) > 0 {
 		t.Errorf("Remove leaves kube-proxy's, %v", err)
+	}
+}
+
+// TestCostOfAChange checks that a change of one Service looks at no others, and costs with
+// 10,000 Services what it costs with 100.
+func TestCostOfAChange(t *testing.T) {
+	cost := func(services int) uint64 {
+		m := newMachine(t)
+		b := m.backend(Config{SyncPeriod: time.Hour})
+		ports := []*proxy.ServicePort{service("10.9.1.3:8080")}
+		for i := range services {
+			p := *ports[0]
+			p.ClusterIP = netip.AddrFrom4([4]byte{10, 97, byte(i >> 8), byte(i)})
+			ports = append(ports, &p)
+		}
+		rules, name := proxytest.RulesOf(ports...), proxytest.RulesOf(ports[0])
+		apply(t, b, rules)
+		m.said() // so that no long list grows
+		visited := 0
+		rules.Services = rules.Services.Counted(&visited)
+		for only := range name.Services.All() {
+			rules.Services = rules.Services.With(only, service("10.9.1.4:8080"))
+		}
+		c := costtest.Of(t, func() { apply(t, b, rules) })
+		if visited > 20 {
+			t.Errorf("with %d Services, %d are looked at", services, visited)
+		}
+		if got := m.real[tcp]; len(got) != 1 || got[netip.MustParseAddrPort("10.9.1.4:8080")].weight != 1 {
+			t.Errorf("the Service has the endpoints %v", got)
+		}
+		return c.Bytes
+	}
+	few, many := cost(100), cost(10_000)
+	if many > 4*few {
+		t.Errorf("a change allocates %d bytes with 100 Services and %d with 10,000", few, many)
 	}
 }

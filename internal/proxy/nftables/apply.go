@@ -58,6 +58,8 @@ type Backend struct {
 	tables map[string]*table // by family, what the kernel holds if Tables.Known
 	flows  *conntrack.Table
 	failed *prometheus.CounterVec // transactions; nil counts none
+	// datagrams says that rules for UDP differ from those that flows follows.
+	datagrams bool
 	// delivery is the zero value in the mode nftables.
 	delivery Delivery
 }
@@ -136,7 +138,15 @@ func (b *Backend) apply(rules proxy.Rules) error {
 		t.was, t.is = ruleset{}, ruleset{}
 	}
 	b.rules = rules
-	return b.flows.Follow(b.delivery.answering(rules), !known || d.HasDatagrams())
+	b.datagrams = b.datagrams || !known || d.HasDatagrams()
+	if b.datagrams {
+		rules = b.delivery.answering(rules)
+	}
+	if err := b.flows.Follow(rules, b.datagrams); err != nil {
+		return err
+	}
+	b.datagrams = false
+	return nil
 }
 
 // batch collects the messages of a transaction for one family's table.

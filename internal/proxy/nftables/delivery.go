@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-io/coracle/internal/nft"
+	"github.com/coracle-io/coracle/internal/persistent"
 	"github.com/coracle-io/coracle/internal/proxy"
 )
 
@@ -121,7 +122,7 @@ func (d Delivery) answering(rules proxy.Rules) proxy.Rules {
 		return rules
 	}
 	services := map[proxy.PortName]*proxy.ServicePort{}
-	for name, p := range rules.Services {
+	for name, p := range rules.Services.All() {
 		if name.Protocol != v1.ProtocolUDP {
 			continue
 		}
@@ -129,7 +130,7 @@ func (d Delivery) answering(rules proxy.Rules) proxy.Rules {
 		answering.Cluster, answering.Local = d.atNode(name, false), d.atNode(name, true)
 		services[name] = &answering
 	}
-	rules.Services = services
+	rules.Services = persistent.Of(services)
 	return rules
 }
 

@@ -126,7 +126,7 @@ func TestPlanOfLocalTraffic(t *testing.T) {
 
 // onlyName returns the name of the only Service of rules.
 func onlyName(rules proxy.Rules) proxy.PortName {
-	return slices.Collect(maps.Keys(rules.Services))[0]
+	return slices.Collect(maps.Keys(maps.Collect(rules.Services.All())))[0]
 }
 
 // TestMasqueradeMark checks that the bit of the packet mark can be another one.

@@ -34,7 +34,7 @@ type place struct {
 func newTable(s settings, rules proxy.Rules) *table {
 	t := &table{settings: s, ruleset: newRuleset(s.delivery), shared: map[place]map[target]int{}}
 	t.add(t.frame(rules))
-	for name, port := range rules.Services {
+	for name, port := range rules.Services.All() {
 		if t.has(name.Family) {
 			t.add(t.service(name, port))
 		}
@@ -74,7 +74,7 @@ func (t *table) parts(rules proxy.Rules, d proxy.Difference) (list []ruleset) {
 		list = append(list, t.frame(rules))
 	}
 	for _, name := range d.Services {
-		if p := rules.Services[name]; p != nil && t.has(name.Family) {
+		if p := rules.Services.Get(name); p != nil && t.has(name.Family) {
 			list = append(list, t.service(name, p))
 		}
 	}

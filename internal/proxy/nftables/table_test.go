@@ -117,9 +117,8 @@ func TestKernelFollows(t *testing.T) {
 // several ports, and external addresses that two of them claim.
 func changed(random *rand.Rand, before proxy.Rules) proxy.Rules {
 	next := before
-	next.Services, next.HostPorts = maps.Clone(before.Services), maps.Clone(before.HostPorts)
-	if next.Services == nil {
-		next.Services, next.HostPorts = map[proxy.PortName]*proxy.ServicePort{}, map[proxy.LocalPort]proxy.HostPort{}
+	if next.HostPorts = maps.Clone(before.HostPorts); next.HostPorts == nil {
+		next.HostPorts = map[proxy.LocalPort]proxy.HostPort{}
 	}
 	for range 1 + random.IntN(3) {
 		service := random.IntN(4)
@@ -129,7 +128,7 @@ func changed(random *rand.Rand, before proxy.Rules) proxy.Rules {
 		}
 		switch random.IntN(8) {
 		case 0:
-			delete(next.Services, name)
+			next.Services = next.Services.Without(name)
 		case 1:
 			next.HostPorts[proxy.LocalPort{Port: uint16(8000 + random.IntN(3)), Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}] =
 				proxy.HostPort{To: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 1, byte(random.IntN(4))}), 8080)}
@@ -141,7 +140,7 @@ func changed(random *rand.Rand, before proxy.Rules) proxy.Rules {
 				next.NodePortRanges = proxy.NodePortRanges{netip.MustParsePrefix("192.0.2.10/32")}
 			}
 		default:
-			next.Services[name] = randomPort(random, service)
+			next.Services = next.Services.With(name, randomPort(random, service))
 		}
 	}
 	return next
@@ -214,12 +213,11 @@ func manyServices(n int) proxy.Rules {
 // withChange returns the rules with another endpoint of one Service.
 func withChange(rules proxy.Rules, to byte) proxy.Rules {
 	next := rules
-	next.Services = maps.Clone(rules.Services)
-	for name, p := range next.Services {
+	for name, p := range rules.Services.All() {
 		if name.Name == "s0" {
 			one := *p
 			one.Cluster = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 9, 2, to}), 8080)}
-			next.Services[name] = &one
+			next.Services = next.Services.With(name, &one)
 		}
 	}
 	return next
@@ -231,8 +229,12 @@ func TestCostOfAChange(t *testing.T) {
 	cost := func(services int) uint64 {
 		before := manyServices(services)
 		table := newTable(own(), before)
-		next := withChange(before, 1)
+		next, visited := withChange(before, 1), 0
+		next.Services = next.Services.Counted(&visited)
 		c := costtest.Of(t, func() { table.follow(before, next, proxy.Compare(before, next)) })
+		if visited > 20 {
+			t.Errorf("with %d Services, %d are looked at", services, visited)
+		}
 		if len(table.was.chains) != 1 || len(table.is.chains) != 1 {
 			t.Errorf("with %d Services, chains of others are touched:\n%s\n%s", services, table.was, table.is)
 		}

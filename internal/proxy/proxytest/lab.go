@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-io/coracle/internal/netnstest"
+	"github.com/coracle-io/coracle/internal/persistent"
 	"github.com/coracle-io/coracle/internal/proxy"
 )
 
@@ -295,18 +296,18 @@ func RulesOf(ports ...*proxy.ServicePort) proxy.Rules {
 }
 
 func rulesOf(protocol v1.Protocol, ports ...*proxy.ServicePort) proxy.Rules {
-	rules := proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{}, HostPorts: map[proxy.LocalPort]proxy.HostPort{}}
+	services := map[proxy.PortName]*proxy.ServicePort{}
 	for i, p := range ports {
 		family := v1.IPv4Protocol
 		if p.ClusterIP.Is6() {
 			family = v1.IPv6Protocol
 		}
-		rules.Services[proxy.PortName{
+		services[proxy.PortName{
 			NamespacedName: types.NamespacedName{Namespace: "default", Name: fmt.Sprintf("s%d", i)},
 			Port:           "http", Protocol: protocol, Family: family,
 		}] = p
 	}
-	return rules
+	return proxy.Rules{Services: persistent.Of(services), HostPorts: map[proxy.LocalPort]proxy.HostPort{}}
 }
 
 // Endpoints parses addresses and ports.

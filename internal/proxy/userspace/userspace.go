@@ -37,9 +37,13 @@ type Backend struct {
 	netNS     int
 	room      *room
 	listeners map[target]*listener
-	// refused are the ports of Services that are not served, and answer as if they had
-	// no endpoints.
+	// rules are those of the last Apply, served their ports of Services, in which refused
+	// ones, which are not served, have no endpoints.
+	rules   proxy.Rules
+	served  proxy.ServicePorts
 	refused map[proxy.PortName]refusal
+	// changed are the ports that have been tried since the table was last applied.
+	changed map[proxy.PortName]bool
 }
 
 // table is what package nftables does for a Backend.
@@ -55,11 +59,11 @@ type target struct {
 	local bool
 }
 
-// refusal is a port of a Service that is not served, with what is served instead, and
-// why. Both stay the same as long as the Service does.
+// refusal is what is served instead of a port of a Service, which stays the same as long as
+// the Service does, and why.
 type refusal struct {
-	of, instead *proxy.ServicePort
-	why         error
+	instead *proxy.ServicePort
+	why     error
 }
 
 var _ proxy.Backend = (*Backend)(nil)
@@ -71,6 +75,7 @@ var errSCTP = errors.New("the mode userspace serves TCP and UDP, not SCTP")
 // listeners belong to the component of ctx, and do not outlive it.
 func New(ctx context.Context, c nftables.Config) *Backend {
 	b := &Backend{ctx: ctx, table: nftables.New(c), netNS: c.NetNS, room: newRoom(), listeners: map[target]*listener{}}
+	b.refused, b.changed = map[proxy.PortName]refusal{}, map[proxy.PortName]bool{}
 	b.table.Deliver(nftables.Delivery{Port: b.port})
 	return b
 }
@@ -103,50 +108,79 @@ func (b *Backend) Apply(rules proxy.Rules) error {
 	if err := b.table.Apply(served); err != nil {
 		return errors.Join(err, failure)
 	}
-	for t, l := range b.listeners {
-		p := served.Services[t.name]
-		if p == nil || wanted(t.name, p)[t] == nil {
-			l.close()
-			delete(b.listeners, t)
+	for name := range b.changed {
+		var all map[target][]netip.AddrPort
+		if p := served.Services.Get(name); p != nil {
+			all = wanted(name, p)
+		}
+		for _, t := range []target{{name, false}, {name, true}} {
+			if l := b.listeners[t]; l != nil && all[t] == nil {
+				l.close()
+				delete(b.listeners, t)
+			}
 		}
 	}
+	b.changed = map[proxy.PortName]bool{}
 	return failure
 }
 
-// listen opens the listeners that rules need, and gives all of them their endpoints. It
-// returns the rules in which what cannot be served has no endpoints.
+// listen opens the listeners that rules need for what has changed or could not be served, and
+// gives them their endpoints. It returns the rules in which what cannot be served has no
+// endpoints.
 func (b *Backend) listen(rules proxy.Rules) (served proxy.Rules, failure error) {
-	served = rules
-	served.Services = make(map[proxy.PortName]*proxy.ServicePort, len(rules.Services))
-	refused := map[proxy.PortName]refusal{}
+	due := map[proxy.PortName]bool{}
+	for _, name := range proxy.Compare(b.rules, rules).Services {
+		due[name] = true
+		delete(b.refused, name)
+	}
+	for name, r := range b.refused {
+		if !errors.Is(r.why, errSCTP) {
+			due[name] = true
+		}
+	}
 	var told []string
-	for name, p := range rules.Services {
-		why := b.serve(name, p)
-		if why == nil {
-			served.Services[name] = p
-			continue
-		}
-		r, before := b.refused[name], false
-		if before = r.of == p; !before {
-			instead := *p
-			instead.Cluster, instead.Local = nil, nil
-			r = refusal{of: p, instead: &instead}
-		}
-		if !before || r.why.Error() != why.Error() {
+	for name := range due {
+		b.changed[name] = true
+		isNew, why := b.try(name, rules.Services.Get(name))
+		if isNew {
 			told = append(told, labelOf(name)+": "+why.Error())
 		}
-		r.why = why
-		refused[name], served.Services[name] = r, r.instead
-		if failure == nil && !errors.Is(why, errSCTP) {
+		if failure == nil && why != nil && !errors.Is(why, errSCTP) {
 			failure = why
 		}
 	}
-	b.refused = refused
-	if len(told) > 0 {
+	if b.rules = rules; len(told) > 0 {
 		slices.Sort(told)
 		klog.FromContext(b.ctx).Info("Services are not served, and refuse their clients", "count", len(told), "services", told[:min(len(told), mostTold)])
 	}
+	served = rules
+	served.Services = b.served
 	return served, failure
+}
+
+// try makes b.served and b.refused what becomes of a port of a Service, nil if it is gone.
+// It returns why the port is not served, and whether that is new.
+func (b *Backend) try(name proxy.PortName, p *proxy.ServicePort) (isNew bool, why error) {
+	if p == nil {
+		b.served = b.served.Without(name)
+		return false, nil
+	}
+	if why = b.serve(name, p); why == nil {
+		delete(b.refused, name)
+		b.served = b.served.With(name, p)
+		return false, nil
+	}
+	r, again := b.refused[name]
+	if !again {
+		instead := *p
+		instead.Cluster, instead.Local = nil, nil
+		r.instead = &instead
+	}
+	isNew = !again || r.why.Error() != why.Error()
+	r.why = why
+	b.refused[name] = r
+	b.served = b.served.With(name, r.instead)
+	return isNew, why
 }
 
 // serve opens the listeners of a port of a Service, and gives them their endpoints.
@@ -193,4 +227,5 @@ func (b *Backend) close() {
 		l.close()
 		delete(b.listeners, t)
 	}
+	b.rules, b.served, b.refused = proxy.Rules{}, proxy.ServicePorts{}, map[proxy.PortName]refusal{}
 }

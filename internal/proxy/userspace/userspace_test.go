@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-io/coracle/internal/costtest"
 	"github.com/coracle-io/coracle/internal/freeport"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/nftables"
@@ -60,7 +61,7 @@ func nameOf(protocol v1.Protocol) proxy.PortName {
 // apply applies the rules of one port.
 func (l *lab) apply(protocol v1.Protocol, p *proxy.ServicePort) {
 	l.t.Helper()
-	if err := l.Apply(proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{nameOf(protocol): p}}); err != nil {
+	if err := l.Apply(proxy.Rules{Services: proxy.ServicePorts{}.With(nameOf(protocol), p)}); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -369,29 +370,29 @@ func TestRefusals(t *testing.T) {
 	l := newLab(t)
 	p := &proxy.ServicePort{Cluster: proxytest.Endpoints("127.0.0.1:1"), Local: proxytest.Endpoints("127.0.0.1:1"), NodePort: 30080, ExternalLocal: true}
 	l.apply(v1.ProtocolSCTP, p)
-	first := l.table.rules.Services[nameOf(v1.ProtocolSCTP)]
+	first := l.table.rules.Services.Get(nameOf(v1.ProtocolSCTP))
 	if len(first.Cluster)+len(first.Local) > 0 || first.NodePort != 30080 || len(p.Cluster) != 1 {
 		t.Errorf("SCTP is served with %+v", first)
 	}
 	l.apply(v1.ProtocolSCTP, p)
-	if l.table.rules.Services[nameOf(v1.ProtocolSCTP)] != first {
+	if l.table.rules.Services.Get(nameOf(v1.ProtocolSCTP)) != first {
 		t.Error("a Service that has not changed is another one")
 	}
 	l.apply(v1.ProtocolTCP, p)
-	if l.table.rules.Services[nameOf(v1.ProtocolTCP)] != p || len(l.listeners) != 2 || len(l.refused) > 0 {
-		t.Errorf("TCP is not served: %+v, refused %v", l.table.rules.Services, l.refused)
+	if l.table.rules.Services.Get(nameOf(v1.ProtocolTCP)) != p || len(l.listeners) != 2 || len(l.refused) > 0 {
+		t.Errorf("TCP is not served: %+v, refused %v", l.table.rules.Services.Get(nameOf(v1.ProtocolTCP)), l.refused)
 	}
 
 	l.netNS = -1 // in which no socket can be opened
-	rules := proxy.Rules{Services: map[proxy.PortName]*proxy.ServicePort{nameOf(v1.ProtocolTCP): p, nameOf(v1.ProtocolUDP): p}}
+	rules := proxy.Rules{Services: proxy.ServicePorts{}.With(nameOf(v1.ProtocolTCP), p).With(nameOf(v1.ProtocolUDP), p)}
 	if err := l.Apply(rules); err == nil || !strings.Contains(err.Error(), "default/s:p") {
 		t.Errorf("a listener that cannot be opened: %v", err)
 	}
-	if got := l.table.rules.Services; got[nameOf(v1.ProtocolTCP)] != p || len(got[nameOf(v1.ProtocolUDP)].Cluster) > 0 {
-		t.Errorf("without a listener there is %+v", got)
+	if got := l.table.rules.Services; got.Get(nameOf(v1.ProtocolTCP)) != p || len(got.Get(nameOf(v1.ProtocolUDP)).Cluster) > 0 {
+		t.Errorf("without a listener there is %+v", got.Get(nameOf(v1.ProtocolUDP)))
 	}
 	l.netNS = 0
-	if err := l.Apply(rules); err != nil || l.table.rules.Services[nameOf(v1.ProtocolUDP)] != p {
+	if err := l.Apply(rules); err != nil || l.table.rules.Services.Get(nameOf(v1.ProtocolUDP)) != p {
 		t.Errorf("a listener that can be opened again: %v", err)
 	}
 	l.table.failed = errors.New("failed")
@@ -457,5 +458,36 @@ func TestAnswersComeFromWhereClientsSent(t *testing.T) {
 		if got := answerControl(c.received); !bytes.Equal(got, c.want) {
 			t.Errorf("%s: % x, want % x", name, got, c.want)
 		}
+	}
+}
+
+// TestCostOfAChange checks that a change of one Service looks at no others, and costs with
+// 10,000 Services what it costs with 100.
+func TestCostOfAChange(t *testing.T) {
+	cost := func(services int) uint64 {
+		l, rules := newLab(t), proxy.Rules{}
+		name := nameOf(v1.ProtocolTCP)
+		for i := range services { // without endpoints, so that there are no listeners
+			name.Name = fmt.Sprint("s", i)
+			rules.Services = rules.Services.With(name, &proxy.ServicePort{Port: 80})
+		}
+		if err := l.Apply(rules); err != nil {
+			t.Fatal(err)
+		}
+		visited := 0
+		rules.Services = rules.Services.Counted(&visited).With(name, &proxy.ServicePort{Port: 81})
+		c := costtest.Of(t, func() {
+			if err := l.Apply(rules); err != nil {
+				t.Error(err)
+			}
+		})
+		if got := l.table.rules.Services; visited > 20 || got.Len() != services || got.Get(name).Port != 81 {
+			t.Errorf("with %d Services, %d are looked at, and %d served", services, visited, got.Len())
+		}
+		return c.Bytes
+	}
+	few, many := cost(100), cost(10_000)
+	if many > 4*few {
+		t.Errorf("a change allocates %d bytes with 100 Services and %d with 10,000", few, many)
 	}
 }
