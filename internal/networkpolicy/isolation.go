@@ -35,21 +35,16 @@ func (s *state) isolations(r *Rules) (isolated map[*isolation][]netip.Addr, used
 		known[p.selection()] = i
 		return i
 	}
-	for _, namespace := range s.pods {
-		for _, p := range namespace {
-			if !p.local {
+	for _, p := range s.local {
+		for _, a := range p.addresses() {
+			if s.owner(a) != p {
 				continue
 			}
-			for _, a := range p.addresses() {
-				if s.owner(a) != p {
-					continue
-				}
-				if uid := p.runningUID(); uid != "" {
-					r.Owners[a] = uid
-				}
-				if i := find(p); i.ingress || i.egress {
-					isolated[i] = append(isolated[i], a)
-				}
+			if uid := p.runningUID(); uid != "" {
+				r.Owners[a] = uid
+			}
+			if i := find(p); i.ingress || i.egress {
+				isolated[i] = append(isolated[i], a)
 			}
 		}
 	}

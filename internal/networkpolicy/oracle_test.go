@@ -48,15 +48,14 @@ func (r Rules) permits(p packet) bool {
 
 func (r Rules) matches(rule Rule, peer netip.Addr, p packet) bool {
 	peers := rule.AnyPeer ||
-		slices.ContainsFunc(rule.Groups, func(g Group) bool { _, ok := r.Groups[g][peer]; return ok }) ||
+		slices.ContainsFunc(rule.Groups, func(g Group) bool { return r.Groups[g].Has(peer) }) ||
 		slices.ContainsFunc(rule.Blocks, func(b Block) bool { return b.From.Compare(peer) <= 0 && peer.Compare(b.To) <= 0 })
 	ports := rule.AnyPort ||
 		slices.ContainsFunc(rule.Ports, func(q Ports) bool {
 			return q.Protocol == p.protocol && q.From <= p.port && p.port <= q.To
 		}) ||
 		slices.ContainsFunc(rule.Named, func(n NamedPort) bool {
-			_, ok := r.Ports[n][netip.AddrPortFrom(p.to, p.port)]
-			return ok && n.Protocol == p.protocol
+			return r.Ports[n].Has(netip.AddrPortFrom(p.to, p.port)) && n.Protocol == p.protocol
 		})
 	return peers && ports
 }

@@ -5,11 +5,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/persistent"
 )
 
 // Rules are the rules that a node enforces. A Backend applies them. The maps of
-// a Rules are never changed once it was returned, and equal parts of successive
-// Rules are the same maps.
+// a Rules are never changed once it was returned. What differs between the Groups and
+// Ports of successive Rules is found without a look at the rest.
 type Rules struct {
 	// Pods are the isolated pods of this node, by their addresses.
 	Pods map[netip.Addr]Isolation
@@ -28,10 +30,10 @@ type Rules struct {
 }
 
 // Addresses is a set of addresses.
-type Addresses map[netip.Addr]struct{}
+type Addresses = persistent.Map[netip.Addr, struct{}]
 
 // PodPorts is a set of pods' addresses, each with the number of a port.
-type PodPorts map[netip.AddrPort]struct{}
+type PodPorts = persistent.Map[netip.AddrPort, struct{}]
 
 // Isolation lists the policies that isolate a pod. In a direction in which no
 // policy isolates a pod, all its traffic is allowed.

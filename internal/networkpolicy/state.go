@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/coracle-io/coracle/internal/order"
+	"github.com/coracle-io/coracle/internal/persistent"
 )
 
 // state has the newest objects and computes Rules from them. Parts that a change
@@ -29,13 +30,15 @@ type state struct {
 	policies   map[string]map[types.NamespacedName]*compiled // by namespace
 	namespaces map[string]labels.Set
 	pods       map[string]map[types.NamespacedName]*pod // by namespace
+	local      map[types.NamespacedName]*pod            // those of this node
 	admitted   map[types.NamespacedName]admission
 	claims     map[netip.Addr][]*pod // the pods that say that an address is theirs
 	// closed are addresses of isolated pods of this node, the oldest first, whose
 	// processes may run although the API does not have the pods any more, or not
 	// their addresses yet.
 	closed []netip.Addr
-	groups map[Group]*group // of the last Rules
+	// groups and ports are those of the last Rules, made to follow the pods since.
+	groups map[Group]*group
 	ports  map[NamedPort]PodPorts
 }
 
@@ -43,7 +46,7 @@ func newState(node string) *state {
 	return &state{
 		changed: make(chan struct{}, 1), node: node,
 		policies: map[string]map[types.NamespacedName]*compiled{}, namespaces: map[string]labels.Set{},
-		pods: map[string]map[types.NamespacedName]*pod{}, admitted: map[types.NamespacedName]admission{},
+		pods: map[string]map[types.NamespacedName]*pod{}, local: map[types.NamespacedName]*pod{}, admitted: map[types.NamespacedName]admission{},
 		claims: map[netip.Addr][]*pod{}, groups: map[Group]*group{}, ports: map[NamedPort]PodPorts{},
 	}
 }
@@ -101,14 +104,6 @@ func (p *pod) runningUID() types.UID {
 		return ""
 	}
 	return p.uid
-}
-
-// group has the members of a Group.
-type group struct {
-	groupSelector
-	of    Group
-	stale bool
-	found Addresses
 }
 
 // successor returns an empty state that has the admissions of s.
@@ -303,8 +298,10 @@ func (p *pod) equal(o *pod) bool {
 // replace replaces a pod. Either may be nil. The caller must hold the mutex.
 func (s *state) replace(before, after *pod) {
 	touched := map[*pod]bool{}
+	var addresses []netip.Addr
 	if before != nil {
 		touched[before] = true
+		addresses = slices.Concat(addresses, before.addresses())
 		if after == nil || after.uid != before.uid { // a watch may show only that another one came
 			s.close(before)
 		}
@@ -315,6 +312,7 @@ func (s *state) replace(before, after *pod) {
 			}
 			s.touch(touched, a)
 		}
+		delete(s.local, before.name)
 		delete(s.pods[before.name.Namespace], before.name)
 		if len(s.pods[before.name.Namespace]) == 0 {
 			delete(s.pods, before.name.Namespace)
@@ -322,6 +320,7 @@ func (s *state) replace(before, after *pod) {
 	}
 	if after != nil {
 		touched[after] = true
+		addresses = slices.Concat(addresses, after.addresses())
 		for _, a := range after.addresses() {
 			s.touch(touched, a)
 			s.claims[a] = append(s.claims[a], after)
@@ -329,17 +328,12 @@ func (s *state) replace(before, after *pod) {
 		if s.pods[after.name.Namespace] == nil {
 			s.pods[after.name.Namespace] = map[types.NamespacedName]*pod{}
 		}
-		s.pods[after.name.Namespace][after.name] = after
-	}
-	for _, g := range s.groups {
-		for p := range touched {
-			g.stale = g.stale || s.selects(g, p)
+		if s.pods[after.name.Namespace][after.name] = after; after.local {
+			s.local[after.name] = after
 		}
 	}
-	for p := range touched {
-		for _, c := range p.ports {
-			delete(s.ports, c.NamedPort)
-		}
+	for _, a := range addresses {
+		s.follow(a, touched)
 	}
 	s.notify()
 	if after != nil {
@@ -450,19 +444,6 @@ func (p *pod) rank() uint64 {
 	return p.admission.generation
 }
 
-// selects reports whether a group may have a pod as a member.
-func (s *state) selects(g *group, p *pod) bool {
-	return s.inNamespace(g, p.name.Namespace) && g.pods.Matches(p.labels)
-}
-
-func (s *state) inNamespace(g *group, namespace string) bool {
-	if g.namespaces == nil {
-		return g.of.Namespace == namespace
-	}
-	of, ok := s.namespaces[namespace]
-	return ok && g.namespaces.Matches(of)
-}
-
 // rules returns the Rules, and the generation of the state that they are of.
 func (s *state) rules() (Rules, uint64) {
 	s.mu.Lock()
@@ -478,7 +459,7 @@ func (s *state) rules() (Rules, uint64) {
 		}
 	}
 	groups := map[Group]*group{}
-	missing := map[NamedPort]PodPorts{}
+	missing := map[NamedPort]map[netip.AddrPort]struct{}{}
 	sizes := map[string]int{} // by namespace
 	excess := map[*compiled]bool{}
 	for _, c := range slices.SortedFunc(maps.Keys(used), byAge) {
@@ -497,8 +478,10 @@ func (s *state) rules() (Rules, uint64) {
 				}
 			}
 			for _, n := range rule.Named {
-				if r.Ports[n] = s.ports[n]; r.Ports[n] == nil {
-					missing[n] = PodPorts{}
+				if found, known := s.ports[n]; known {
+					r.Ports[n] = found
+				} else {
+					missing[n] = map[netip.AddrPort]struct{}{}
 				}
 			}
 		}
@@ -510,56 +493,9 @@ func (s *state) rules() (Rules, uint64) {
 		}
 	}
 	s.findPorts(missing)
-	maps.Copy(r.Ports, missing)
+	for n, found := range missing {
+		r.Ports[n] = persistent.Of(found)
+	}
 	s.groups, s.ports = groups, maps.Clone(r.Ports)
 	return r, s.generation
-}
-
-// members returns a group with its members.
-func (s *state) members(of Group, selector groupSelector) *group {
-	if g := s.groups[of]; g != nil && !g.stale {
-		return g
-	}
-	g := &group{groupSelector: selector, of: of, found: Addresses{}}
-	for namespace, pods := range s.pods {
-		if !s.inNamespace(g, namespace) {
-			continue
-		}
-		for _, p := range pods {
-			if !g.pods.Matches(p.labels) {
-				continue
-			}
-			for _, a := range p.addresses() {
-				if s.owner(a) == p {
-					g.found[a] = struct{}{}
-				}
-			}
-		}
-	}
-	if before := s.groups[of]; before != nil && maps.Equal(before.found, g.found) {
-		g.found = before.found
-	}
-	return g
-}
-
-// findPorts adds the ports of all pods to those with their names.
-func (s *state) findPorts(named map[NamedPort]PodPorts) {
-	if len(named) == 0 {
-		return
-	}
-	for _, pods := range s.pods {
-		for _, p := range pods {
-			for _, c := range p.ports {
-				found, ok := named[c.NamedPort]
-				if !ok {
-					continue
-				}
-				for _, a := range p.addresses() {
-					if s.owner(a) == p {
-						found[netip.AddrPortFrom(a, c.number)] = struct{}{}
-					}
-				}
-			}
-		}
-	}
 }

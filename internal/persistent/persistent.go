@@ -72,6 +72,12 @@ func (m Map[K, V]) Get(key K) V {
 	return value
 }
 
+// Has reports whether a key is there.
+func (m Map[K, V]) Has(key K) bool {
+	_, found := m.root.find(entryOf(key, *new(V)), 0)
+	return found
+}
+
 // With returns a version in which a key has a value. If it has it already, that is the
 // same version.
 func (m Map[K, V]) With(key K, value V) Map[K, V] {

@@ -109,7 +109,7 @@ func TestNothingChanges(t *testing.T) {
 		t.Error("only a change of an entry is one of the version")
 	}
 	var empty Map[string, int]
-	if m.Without("a").Without("b") != empty || empty.Len() != 0 || empty.Get("a") != 0 || empty.Without("a") != empty {
+	if m.Without("a").Without("b") != empty || empty.Len() != 0 || empty.Get("a") != 0 || empty.Has("a") || !m.Has("a") || empty.Without("a") != empty {
 		t.Error("a map without entries is not the empty one")
 	}
 	seen := 0

@@ -19,6 +19,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/networkpolicy"
 	"github.com/coracle-io/coracle/internal/nft"
+	"github.com/coracle-io/coracle/internal/persistent"
 )
 
 // ruleset is a table of one family.
@@ -97,7 +98,7 @@ func plan(rules networkpolicy.Rules, f nft.Family, c Config) ruleset {
 			r.node(f, c.Bridge, c.IngressPorts)
 		}
 	}
-	own := networkpolicy.Addresses{}
+	own := map[netip.Addr]struct{}{}
 	egress, ingress := map[netip.Addr]string{}, map[netip.Addr]string{}
 	for address, pod := range rules.Pods {
 		if !of(f, address) {
@@ -112,7 +113,7 @@ func plan(rules networkpolicy.Rules, f nft.Family, c Config) ruleset {
 		}
 	}
 	r.sets[egressPods], r.sets[ingressPods] = set{kind: isolated, isolated: egress}, set{kind: isolated, isolated: ingress}
-	r.sets[ownAddress] = set{kind: pairs, members: own}
+	r.sets[ownAddress] = set{kind: pairs, members: persistent.Of(own)}
 	for _, pod := range rules.Pods {
 		for _, name := range pod.Egress {
 			r.policy(rules, f, policyChain(egressChain, name), rules.Policies[name].Egress, f.DestAddrIn)
@@ -305,14 +306,13 @@ func (r ruleset) portIn(list []networkpolicy.Ports) nft.Statement {
 // protocol stand for, and returns its name.
 func (r ruleset) namedPorts(rules networkpolicy.Rules, protocol v1.Protocol, list []networkpolicy.NamedPort) string {
 	found := rules.Ports[list[0]]
-	if len(list) > 1 {
-		found = networkpolicy.PodPorts{}
-	}
 	texts := []string{string(protocol)}
-	for _, n := range list {
-		texts = append(texts, n.Name)
-		if len(list) > 1 {
-			maps.Copy(found, rules.Ports[n])
+	for i, n := range list {
+		if texts = append(texts, n.Name); i == 0 {
+			continue
+		}
+		for at := range rules.Ports[n].All() {
+			found = found.With(at, struct{}{})
 		}
 	}
 	name := "port-" + digest(texts...)
@@ -435,24 +435,24 @@ func (s set) elements(f nft.Family, other set) []nftables.SetElement {
 			}
 		}
 	case addresses, pairs:
-		for a := range s.members {
-			if _, ok := other.members[a]; ok || !of(f, a) {
-				continue
+		persistent.Diff(other.members, s.members, func(a netip.Addr) {
+			if !s.members.Has(a) || !of(f, a) {
+				return
 			}
 			key := a.AsSlice()
 			if s.kind == pairs {
 				key = append(key, key...)
 			}
 			out = append(out, nftables.SetElement{Key: key})
-		}
+		})
 	case ports:
-		for a := range s.ports {
-			if _, ok := other.ports[a]; ok || !of(f, a.Addr()) {
-				continue
+		persistent.Diff(other.ports, s.ports, func(a netip.AddrPort) {
+			if !s.ports.Has(a) || !of(f, a.Addr()) {
+				return
 			}
 			key := append(a.Addr().AsSlice(), nft.ProtocolNumber(s.protocol), 0, 0, 0)
 			out = append(out, nftables.SetElement{Key: append(binary.BigEndian.AppendUint16(key, a.Port()), 0, 0)})
-		}
+		})
 	case blocks:
 		if other.blocks != nil {
 			return nil // the name says what it has

@@ -18,6 +18,7 @@ import (
 	"github.com/coracle-io/coracle/internal/goldentest"
 	"github.com/coracle-io/coracle/internal/networkpolicy"
 	"github.com/coracle-io/coracle/internal/nft"
+	"github.com/coracle-io/coracle/internal/persistent"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
@@ -128,4 +129,31 @@ func (k kind) text(f nft.Family, e nftables.SetElement) string {
 func addressOf(data []byte) string {
 	a, _ := netip.AddrFromSlice(data)
 	return a.String()
+}
+
+// TestDifferenceOfSets checks that what differs between two versions of a set is found
+// without a look at the rest.
+func TestDifferenceOfSets(t *testing.T) {
+	all, at := map[netip.Addr]struct{}{}, map[netip.AddrPort]struct{}{}
+	for i := range 10_000 {
+		a := netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)})
+		all[a], at[netip.AddrPortFrom(a, 80)] = struct{}{}, struct{}{}
+	}
+	members, ofPorts := persistent.Of(all), persistent.Of(at)
+	gone, added, visited := netip.MustParseAddr("10.2.0.7"), netip.MustParseAddr("10.3.0.1"), 0
+	for what, pair := range map[string][2]set{
+		"addresses": {{kind: addresses, members: members}, {kind: addresses, members: members.Counted(&visited).Without(gone).With(added, struct{}{})}},
+		"ports": {{kind: ports, protocol: v1.ProtocolTCP, ports: ofPorts}, {
+			kind: ports, protocol: v1.ProtocolTCP,
+			ports: ofPorts.Counted(&visited).Without(netip.AddrPortFrom(gone, 80)).With(netip.AddrPortFrom(added, 80), struct{}{}),
+		}},
+	} {
+		removed, fresh := pair[0].elements(nft.IPv4, pair[1]), pair[1].elements(nft.IPv4, pair[0])
+		if len(removed) != 1 || len(fresh) != 1 || addressOf(removed[0].Key[:4]) != gone.String() || addressOf(fresh[0].Key[:4]) != added.String() {
+			t.Errorf("of the %s, %v go and %v come", what, removed, fresh)
+		}
+	}
+	if visited > 100 {
+		t.Errorf("%d elements are looked at", visited)
+	}
 }

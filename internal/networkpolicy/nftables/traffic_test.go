@@ -20,6 +20,7 @@ import (
 	"github.com/coracle-io/coracle/internal/netnstest"
 	"github.com/coracle-io/coracle/internal/networkpolicy"
 	"github.com/coracle-io/coracle/internal/nft"
+	"github.com/coracle-io/coracle/internal/persistent"
 	"github.com/coracle-io/coracle/internal/proxy"
 	proxynftables "github.com/coracle-io/coracle/internal/proxy/nftables"
 )
@@ -36,8 +37,8 @@ var (
 func isolating(ingress, egress []networkpolicy.Rule, pods ...string) networkpolicy.Rules {
 	r := networkpolicy.Rules{
 		Pods: map[netip.Addr]networkpolicy.Isolation{}, Policies: map[types.NamespacedName]*networkpolicy.Policy{policy: {Ingress: ingress, Egress: egress}},
-		Groups: map[networkpolicy.Group]networkpolicy.Addresses{group: {netip.MustParseAddr("10.9.1.3"): {}, netip.MustParseAddr("fd09::3"): {}}},
-		Ports:  map[networkpolicy.NamedPort]networkpolicy.PodPorts{http: {netip.MustParseAddrPort("10.9.1.2:81"): {}, netip.MustParseAddrPort("10.9.1.3:80"): {}}},
+		Groups: map[networkpolicy.Group]networkpolicy.Addresses{group: persistent.Of(map[netip.Addr]struct{}{netip.MustParseAddr("10.9.1.3"): {}, netip.MustParseAddr("fd09::3"): {}})},
+		Ports:  map[networkpolicy.NamedPort]networkpolicy.PodPorts{http: persistent.Of(map[netip.AddrPort]struct{}{netip.MustParseAddrPort("10.9.1.2:81"): {}, netip.MustParseAddrPort("10.9.1.3:80"): {}})},
 	}
 	for _, p := range pods {
 		var i networkpolicy.Isolation
