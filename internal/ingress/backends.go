@@ -43,12 +43,43 @@ func (c *compiler) backend(namespace string, of *networkingv1.IngressBackend) *b
 	return c.shared(backendKey{namespace: namespace, service: of.Service.Name, port: of.Service.Port})
 }
 
+// backends are the backends of a table that are Services, by Service.
+type backends map[serviceName]map[backendKey]*backend
+
 // shared returns the backend of a key, which all routes to it share.
 func (c *compiler) shared(key backendKey) *backend {
-	if c.backends[key] == nil {
-		c.backends[key] = c.serviceBackend(key)
+	service := serviceName{key.namespace, key.service}
+	if c.backends[service] == nil {
+		c.backends[service] = map[backendKey]*backend{}
 	}
-	return c.backends[key]
+	if c.backends[service][key] == nil {
+		c.backends[service][key] = c.serviceBackend(key)
+	}
+	return c.backends[service][key]
+}
+
+// refresh gives the backends of some Services the endpoints that a source has now. It
+// returns false if they differ by more than that, and a new table is needed.
+func (b backends) refresh(s source, services map[serviceName]bool) bool {
+	c := &compiler{source: s}
+	for service := range services {
+		for key, former := range b[service] {
+			now := c.serviceBackend(key)
+			if !now.sameButEndpoints(former) {
+				return false
+			}
+			former.SetEndpoints(now.Endpoints())
+		}
+	}
+	return true
+}
+
+// sameButEndpoints reports whether two backends differ at most by their endpoints.
+func (b *backend) sameButEndpoints(o *backend) bool {
+	if b.problem == nil || o.problem == nil {
+		return b.problem == o.problem && b.refused == o.refused && b.Protocol == o.Protocol
+	}
+	return *b.problem == *o.problem && b.refused == o.refused && b.Protocol == o.Protocol
 }
 
 // gatewayBackend is gateway.Source.Backend.
@@ -96,8 +127,8 @@ func (c *compiler) serviceBackend(key backendKey) *backend {
 	default:
 		return refuse(unsupportedBackend, "appProtocol %q of port %s: want http, kubernetes.io/ws, kubernetes.io/h2c or none", protocol, port)
 	}
-	var foreign netip.Addr
-	b.Endpoints, foreign = endpointsOf(c.slices(key.namespace, key.service), of.Name, func(a netip.Addr) bool { return c.isPod(key.namespace, a) })
+	endpoints, foreign := endpointsOf(c.slices(key.namespace, key.service), of.Name, func(a netip.Addr) bool { return c.isPod(key.namespace, a) })
+	b.SetEndpoints(endpoints)
 	if foreign.IsValid() {
 		refuse(unsupportedBackend, "its endpoint %s is no pod of the namespace, and gets no requests", foreign)
 		b.refused = false // others may get some

@@ -56,12 +56,12 @@ const (
 	tooMany            = "TooMany"
 )
 
-// compile returns the table of a source, the problems of each Ingress, and what becomes of
-// Gateways. Between Ingresses, the oldest wins: a host belongs to the namespace whose
+// compile returns the table of a source with its backends, the problems of each Ingress, and
+// what becomes of Gateways. Between Ingresses, the oldest wins: a host belongs to the namespace whose
 // Ingress or Gateway has it first, and a path of it to the Ingress.
-func compile(s source) (*table.Table, map[types.UID][]problem, *gateway.Plan) {
+func compile(s source) (*table.Table, backends, map[types.UID][]problem, *gateway.Plan) {
 	c := &compiler{
-		source: s, owners: map[string]string{}, hosts: map[string]map[string]bool{}, backends: map[backendKey]*backend{},
+		source: s, owners: map[string]string{}, hosts: map[string]map[string]bool{}, backends: backends{},
 		paths: map[string]int{}, certificates: map[string]int{}, problems: map[types.UID][]problem{},
 	}
 	oldest := slices.SortedFunc(slices.Values(s.ingresses), func(a, b *networkingv1.Ingress) int {
@@ -74,7 +74,7 @@ func compile(s source) (*table.Table, map[types.UID][]problem, *gateway.Plan) {
 	for _, i := range oldest {
 		c.add(i)
 	}
-	return c.table.Table(), c.problems, plan
+	return c.table.Table(), c.backends, c.problems, plan
 }
 
 // own gives each host to the namespace that has it first. Those of an Ingress that are too
@@ -117,7 +117,7 @@ type compiler struct {
 	table    table.Builder
 	owners   map[string]string          // the namespace of each host
 	hosts    map[string]map[string]bool // of the Ingresses of each namespace
-	backends map[backendKey]*backend
+	backends backends
 	problems map[types.UID][]problem
 
 	paths, certificates map[string]int // how many a namespace has

@@ -32,7 +32,7 @@ type objects struct {
 }
 
 func (o objects) compile() (*table.Table, map[types.UID][]problem) {
-	t, problems, _ := compile(source{
+	t, _, problems, _ := compile(source{
 		ingresses: o.ingresses, gateways: o.gateways,
 		service: func(namespace, name string) *v1.Service {
 			for _, s := range o.services {
@@ -137,7 +137,7 @@ func answered(t *testing.T, of *table.Table, host, path string) string {
 		return "nobody"
 	}
 	text := r.Namespace + "/" + r.Name
-	for _, e := range r.Targets[0].Backend.Endpoints {
+	for _, e := range r.Targets[0].Backend.Endpoints() {
 		text += " " + e.String()
 	}
 	return text

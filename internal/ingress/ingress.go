@@ -8,7 +8,8 @@
 //	Pods, Secrets                       │
 //	                                    └─► events; status.loadBalancer while the ports are open
 //
-// A change makes a new table, which replaces the former one in one step. Requests go to
+// A change makes a new table, which replaces the former one in one step; if only endpoints
+// have changed, the table stays, and its backends get others. Requests go to
 // the endpoints themselves, not to the address of the Service, and only to pods of the
 // namespace: this process reaches more than they do, such as the node's own servers and
 // pods behind network policies, and endpoints may name any address.
@@ -91,11 +92,37 @@ type Controller struct {
 	reported     map[types.UID]map[problem]bool // the events of each Ingress
 	announced    map[types.UID]bool             // whether ports were open when the status was last written
 
-	mu         sync.Mutex           // guards the following
-	served     map[types.UID]bool   // the Ingresses of this controller
-	needed     map[serviceName]bool // the Services to which they lead
-	namespaces map[string]bool      // of these Services
-	pending    map[gatewayStatusKey]gatewayStatus
+	mu      sync.Mutex         // guards the following
+	served  map[types.UID]bool // the Ingresses of this controller
+	leads   leads
+	pending map[gatewayStatusKey]gatewayStatus
+}
+
+// leads is where Ingresses and Gateways lead, and what has changed there.
+type leads struct {
+	services   map[serviceName]bool
+	namespaces map[string]bool // of these Services
+	changes    changes         // since the last table
+}
+
+// changes are what a table has to follow.
+type changes struct {
+	anything  bool                 // may have changed, and not only what follows
+	services  map[serviceName]bool // or their endpoints
+	addresses map[string]bool      // of pods, as NAMESPACE/ADDRESS
+}
+
+// add adds changes of Services and of addresses of pods.
+func (c *changes) add(services []serviceName, addresses []string) {
+	if c.services == nil {
+		c.services, c.addresses = map[serviceName]bool{}, map[string]bool{}
+	}
+	for _, s := range services {
+		c.services[s] = true
+	}
+	for _, a := range addresses {
+		c.addresses[a] = true
+	}
 }
 
 // serviceName is the namespace and the name of a Service.
@@ -110,8 +137,8 @@ func New(c Config) *Controller {
 	n.queue = controller.NewQueueWithMaxDelay(nil, "ingress", 10*time.Second, func(ctx context.Context, _ struct{}) error { return n.sync(ctx) })
 	n.status = controller.NewQueueWithMaxDelay(nil, "ingress-status", time.Minute, n.syncStatus)
 	n.gatewayStatus = controller.NewQueueWithMaxDelay(nil, "gateway-status", time.Minute, n.syncGatewayStatus)
-	n.gateways = newGatewayAPI(c.Client, func() { n.queue.Add(struct{}{}) })
-	n.ports = newPorts(c.Listen, c.Proxy.Serve, c.HTTPPort, c.HTTPSPort, func() { n.queue.Add(struct{}{}) })
+	n.gateways = newGatewayAPI(c.Client, n.changed)
+	n.ports = newPorts(c.Listen, c.Proxy.Serve, c.HTTPPort, c.HTTPSPort, n.changed)
 	n.certificates.secret = func(namespace, name string) *v1.Secret {
 		return objectOf[*v1.Secret](n.backends.secrets, namespace, name)
 	}
@@ -121,7 +148,6 @@ func New(c Config) *Controller {
 // Run serves until ctx ends, and then returns nil. It is called once.
 func (c *Controller) Run(ctx context.Context) error {
 	return supervise.Run(ctx, func(ctx context.Context) error {
-		changed := func() { c.queue.Add(struct{}{}) }
 		var synced []cache.DoneChecker
 		for _, of := range []struct {
 			into     *cache.Indexer
@@ -129,10 +155,10 @@ func (c *Controller) Run(ctx context.Context) error {
 			handler  cache.ResourceEventHandler
 		}{
 			{&c.ingresses, networkingv1.SchemeGroupVersion.WithResource("ingresses"), onChange(func(i *networkingv1.Ingress) {
-				changed()
+				c.changed()
 				c.status.Add(controller.Key{Namespace: i.Namespace, Name: i.Name})
 			})},
-			{&c.classes, networkingv1.SchemeGroupVersion.WithResource("ingressclasses"), onChange(func(*networkingv1.IngressClass) { changed() })},
+			{&c.classes, networkingv1.SchemeGroupVersion.WithResource("ingressclasses"), onChange(func(*networkingv1.IngressClass) { c.changed() })},
 			{&c.nodes, v1.SchemeGroupVersion.WithResource("nodes"), client.Handler(c.nodeAdded, c.nodeChanged, func(*v1.Node) { c.syncAll() })},
 		} {
 			informer := c.Client.WatchReduced(of.resource, "", fields.Everything(), reduce)
@@ -150,7 +176,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		if !cache.WaitFor(ctx, "", synced...) {
 			return nil
 		}
-		changed()
+		c.changed()
 		group, ctx := supervise.WithContext(ctx)
 		group.Go(func() error {
 			c.keepClass(ctx)
@@ -162,6 +188,14 @@ func (c *Controller) Run(ctx context.Context) error {
 		group.Go(func() error { return c.gatewayStatus.Workers(1)(ctx) })
 		return group.Wait()
 	})
+}
+
+// changed asks for a new table, whatever has changed.
+func (c *Controller) changed() {
+	c.mu.Lock()
+	c.leads.changes.anything = true
+	c.mu.Unlock()
+	c.queue.Add(struct{}{})
 }
 
 // onChange returns a handler that calls f for every change of an object, with its old
@@ -188,7 +222,7 @@ func (c *Controller) nodeChanged(old, n *v1.Node) {
 // syncAll checks the addresses of all Ingresses, and of Gateways, whose statuses come with
 // a new table.
 func (c *Controller) syncAll() {
-	c.queue.Add(struct{}{})
+	c.changed()
 	for _, i := range allOf[*networkingv1.Ingress](c.ingresses) {
 		c.status.Add(controller.Key{Namespace: i.Namespace, Name: i.Name})
 	}
@@ -217,8 +251,12 @@ func allOf[T any](in cache.Indexer) []T {
 	return all
 }
 
-// backendObjects are the objects to which Ingresses refer.
-type backendObjects struct{ services, slices, pods, secrets cache.Indexer }
+// backendObjects are the objects to which Ingresses refer, with the backends of the table
+// by which the proxy serves.
+type backendObjects struct {
+	services, slices, pods, secrets cache.Indexer
+	compiled                        backends // nil before the first table
+}
 
 // byService is the index of EndpointSlices by NAMESPACE/NAME of their Service.
 const byService = "service"
@@ -237,6 +275,9 @@ func (c *Controller) watchBackends(ctx context.Context) (*backendObjects, error)
 	}); err != nil {
 		return nil, err
 	}
+	if err := client.Index(ctx, endpoints, byAddress, func(obj any) ([]string, error) { return endpointKeys(obj.(*discoveryv1.EndpointSlice)), nil }); err != nil {
+		return nil, err
+	}
 	if err := client.Index(ctx, pods, byAddress, func(obj any) ([]string, error) { return podKeys(obj.(*v1.Pod)), nil }); err != nil {
 		return nil, err
 	}
@@ -251,10 +292,11 @@ func (c *Controller) watchBackends(ctx context.Context) (*backendObjects, error)
 		})},
 		{pods, client.Handler(c.podChanged, func(old, pod *v1.Pod) {
 			if !slices.Equal(podAddresses(old), podAddresses(pod)) {
+				c.podChanged(old)
 				c.podChanged(pod)
 			}
 		}, c.podChanged)},
-		{secrets, onChange(func(*v1.Secret) { c.queue.Add(struct{}{}) })},
+		{secrets, onChange(func(*v1.Secret) { c.changed() })},
 	} {
 		done, err := client.Follow(ctx, of.informer, of.handler)
 		if err != nil {
@@ -268,25 +310,97 @@ func (c *Controller) watchBackends(ctx context.Context) (*backendObjects, error)
 		klog.FromContext(ctx).Info("Services, EndpointSlices, Pods or Secrets are not known yet; serving without them")
 		supervise.Go(ctx, func() {
 			if cache.WaitFor(ctx, "", synced...) {
-				c.queue.Add(struct{}{})
+				c.changed()
 			}
 		})
 	}
 	return &backendObjects{services: services.GetIndexer(), slices: endpoints.GetIndexer(), pods: pods.GetIndexer(), secrets: secrets.GetIndexer()}, nil
 }
 
-// backendChanged asks for a new table if an Ingress leads to a Service.
+// backendChanged asks for the endpoints of a Service if an Ingress leads to it.
 func (c *Controller) backendChanged(s serviceName) {
 	c.mu.Lock()
-	needed := c.needed[s]
+	needed := c.leads.services[s]
+	if needed {
+		c.leads.changes.add([]serviceName{s}, nil)
+	}
 	c.mu.Unlock()
 	if needed {
 		c.queue.Add(struct{}{})
 	}
 }
 
-// sync makes the newest table, and the proxy serve by it.
+// sync makes the proxy serve by the newest objects. If only endpoints have changed, the
+// table stays and its backends get others, so that a rollout costs the same beside any
+// number of hosts.
 func (c *Controller) sync(ctx context.Context) error {
+	began, since := time.Now(), c.take()
+	if !since.anything && c.refresh(since) {
+		c.settle(ctx, began)
+		return nil
+	}
+	err := c.syncTable(ctx)
+	if err != nil {
+		c.mu.Lock()
+		c.leads.changes.anything = true // for the next attempt
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// take returns the changes since the last call.
+func (c *Controller) take() changes {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taken := c.leads.changes
+	taken.anything = taken.anything || len(taken.services)+len(taken.addresses) == 0
+	c.leads.changes = changes{}
+	return taken
+}
+
+// refresh gives the backends of the table the newest endpoints of what has changed. It
+// returns false if that is not enough.
+func (c *Controller) refresh(since changes) bool {
+	if c.backends == nil || c.backends.compiled == nil {
+		return false
+	}
+	for key := range since.addresses {
+		found, err := c.backends.slices.ByIndex(byAddress, key)
+		if err != nil {
+			return false
+		}
+		for _, obj := range found {
+			s := obj.(*discoveryv1.EndpointSlice)
+			since.services[serviceName{s.Namespace, s.Labels[discoveryv1.LabelServiceName]}] = true
+		}
+	}
+	return c.backends.compiled.refresh(c.source(), since.services)
+}
+
+// settle waits after a change in which further ones gather.
+func (c *Controller) settle(ctx context.Context, began time.Time) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(max(settle, busyShare*time.Since(began))):
+	}
+}
+
+// source returns what a table is made of, without Ingresses and Gateways.
+func (c *Controller) source() source {
+	if c.backends == nil {
+		return source{}
+	}
+	return source{
+		service: func(namespace, name string) *v1.Service {
+			return objectOf[*v1.Service](c.backends.services, namespace, name)
+		},
+		slices: c.slices, isPod: c.isPod,
+		certificate: func(namespace, secret string) (*tls.Certificate, error) { return c.certificates.get(namespace, secret) },
+	}
+}
+
+// syncTable makes the newest table, and the proxy serve by it.
+func (c *Controller) syncTable(ctx context.Context) error {
 	own := c.own()
 	gateways, err := c.gateways.read(ctx)
 	if err != nil {
@@ -301,15 +415,12 @@ func (c *Controller) sync(ctx context.Context) error {
 		}
 	}
 	began := time.Now()
-	s := source{ingresses: own, gateways: gateways}
+	s := c.source()
+	s.ingresses, s.gateways = own, gateways
+	t, compiled, problems, plan := compile(s)
 	if c.backends != nil {
-		s.service = func(namespace, name string) *v1.Service {
-			return objectOf[*v1.Service](c.backends.services, namespace, name)
-		}
-		s.slices, s.isPod = c.slices, c.isPod
-		s.certificate = func(namespace, secret string) (*tls.Certificate, error) { return c.certificates.get(namespace, secret) }
+		c.backends.compiled = compiled
 	}
-	t, problems, plan := compile(s)
 	c.certificates.forget()
 	c.Proxy.Set(t)
 	c.ports.want(serves)
@@ -318,10 +429,7 @@ func (c *Controller) sync(ctx context.Context) error {
 	if err := c.announceGateways(plan); err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(max(settle, busyShare*time.Since(began))):
-	}
+	c.settle(ctx, began)
 	return c.gateways.createClass(ctx)
 }
 
@@ -363,7 +471,7 @@ func (c *Controller) remember(own []*networkingv1.Ingress, routes []*gateway.Rou
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.served, c.needed, c.namespaces = served, needed, namespaces
+	c.served, c.leads.services, c.leads.namespaces = served, needed, namespaces
 }
 
 // announce writes the status of Ingresses that are new, and of all when ports have been

@@ -4,9 +4,10 @@ import (
 	"net/netip"
 
 	v1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// byAddress is the index of pods by NAMESPACE/ADDRESS.
+// byAddress is the index of pods, and that of EndpointSlices, by NAMESPACE/ADDRESS.
 const byAddress = "address"
 
 // podKeys returns the keys of a pod in the index byAddress.
@@ -14,6 +15,17 @@ func podKeys(p *v1.Pod) []string {
 	var keys []string
 	for _, a := range podAddresses(p) {
 		keys = append(keys, p.Namespace+"/"+a.String())
+	}
+	return keys
+}
+
+// endpointKeys returns the keys of a slice in the index byAddress.
+func endpointKeys(s *discoveryv1.EndpointSlice) []string {
+	var keys []string
+	for i := range s.Endpoints {
+		if at, ok := endpointAddress(&s.Endpoints[i], 0); ok {
+			keys = append(keys, s.Namespace+"/"+at.Addr().String())
+		}
 	}
 	return keys
 }
@@ -39,10 +51,15 @@ func (c *Controller) isPod(namespace string, a netip.Addr) bool {
 	return err == nil && len(keys) > 0
 }
 
-// podChanged asks for a new table if an Ingress leads to the namespace of a pod.
+// podChanged asks for the endpoints at the addresses of a pod if an Ingress leads to its
+// namespace.
 func (c *Controller) podChanged(p *v1.Pod) {
+	keys := podKeys(p)
 	c.mu.Lock()
-	needed := c.namespaces[p.Namespace]
+	needed := c.leads.namespaces[p.Namespace] && len(keys) > 0
+	if needed {
+		c.leads.changes.add(nil, keys)
+	}
 	c.mu.Unlock()
 	if needed {
 		c.queue.Add(struct{}{})

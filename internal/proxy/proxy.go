@@ -6,6 +6,10 @@
 //	                                 │                  │                   one transaction
 //	  only what changed is computed again       Ports: what others          of the difference
 //	                                            have on this node
+//
+// Each Rules shares with the former one what has not changed (package persistent), and
+// each step follows the difference (Compare), so that a change of one Service costs the
+// same among any number of them. A check of the kernel (Backend.Intact) looks at all.
 package proxy
 
 import (

@@ -170,10 +170,11 @@ func measureCertificates(ctx context.Context, s *settings, p *proxy.Proxy, e *en
 // ingressTable returns a table in which all hosts have the given backends, and the
 // certificate if there is one.
 func ingressTable(c *tls.Certificate, backends ...*httpBackend) *routes.Table {
-	of := &routes.Backend{Name: "bench/web:80", Protocol: routes.HTTP1}
+	var endpoints []netip.AddrPort
 	for _, b := range backends {
-		of.Endpoints = append(of.Endpoints, b.address)
+		endpoints = append(endpoints, b.address)
 	}
+	of := routes.NewBackend("bench/web:80", routes.HTTP1, endpoints...)
 	root, err := routes.ParsePath("/")
 	if err != nil {
 		panic(err) // it is a constant

@@ -228,7 +228,7 @@ func TestMissingBackendsOfGRPC(t *testing.T) {
 	w.add("kind: GRPCRoute\nmetadata: {name: rpc, namespace: web}\nspec: {parentRefs: [{name: gw, namespace: infra}], rules: [{backendRefs: [{name: none, port: 80}]}, {backendRefs: []}]}")
 	_, plan := w.compile()
 	for i, p := range plan.routes[0].places {
-		if b := p.route.Targets[0].Backend; b.Invalid || len(b.Endpoints) > 0 {
+		if b := p.route.Targets[0].Backend; b.Invalid || len(b.Endpoints()) > 0 {
 			t.Errorf("rule %d has the backend %+v", i, b)
 		}
 	}

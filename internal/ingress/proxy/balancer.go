@@ -109,7 +109,7 @@ func (c backendConn) Write(data []byte) (int, error) {
 // sent, or the request may be repeated, it tries further endpoints.
 func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := exchangeOf(r.Context())
-	backend, err := pick(x.route)
+	backend, endpoints, err := pick(x.route)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	var tried []netip.AddrPort
 	began, wait := time.Now(), firstPause
 	for round, attempt := 1, 1; ; attempt++ {
-		endpoint, ok := b.choose(backend.Endpoints, tried)
+		endpoint, ok := b.choose(endpoints, tried)
 		if !ok {
 			return nil, errNoEndpoints
 		}
@@ -141,7 +141,7 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		b.metrics.retries.Inc()
-		if tried = append(tried, endpoint); attempt < maxAttempts && len(tried) < len(backend.Endpoints) {
+		if tried = append(tried, endpoint); attempt < maxAttempts && len(tried) < len(endpoints) {
 			continue
 		}
 		if round == rounds || !refused || time.Since(began) >= dialTimeout || !b.pause(r.Context(), wait) {
@@ -151,22 +151,26 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 		if newest := b.route(x); newest != nil {
 			x.route = newest
 		}
-		if backend, err = pick(x.route); err != nil {
+		if backend, endpoints, err = pick(x.route); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// pick returns a backend of a route that has endpoints.
-func pick(r *table.Route) (*table.Backend, error) {
-	switch backend := r.Pick(); {
-	case backend != nil && backend.Invalid:
-		return nil, errNoBackend
-	case backend == nil || len(backend.Endpoints) == 0:
-		return nil, errNoEndpoints
-	default:
-		return backend, nil
+// pick returns a backend of a route that has endpoints, with those that it has now.
+func pick(r *table.Route) (*table.Backend, []netip.AddrPort, error) {
+	backend := r.Pick()
+	if backend == nil {
+		return nil, nil, errNoEndpoints
 	}
+	if backend.Invalid {
+		return nil, nil, errNoBackend
+	}
+	endpoints := backend.Endpoints()
+	if len(endpoints) == 0 {
+		return nil, nil, errNoEndpoints
+	}
+	return backend, endpoints, nil
 }
 
 // choose returns an endpoint by chance that was not tried before: one that has failed

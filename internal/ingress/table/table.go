@@ -1,6 +1,7 @@
 // Package table is the route table of an HTTP proxy: which backend gets a request,
-// and which certificate a TLS connection. A Table is a value that never changes. Its
-// makers are controllers; it knows nothing of their objects:
+// and which certificate a TLS connection. A Table is a value that never changes, but for
+// the endpoints of its backends, which come and go with pods. Its makers are controllers;
+// it knows nothing of their objects:
 //
 //	Ingress ─► internal/ingress ─┐
 //	                             ├─► Builder ─► Table ─► internal/ingress/proxy
@@ -29,6 +30,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -41,14 +43,33 @@ const (
 	H2C   Protocol = "h2c"
 )
 
-// Backend is a set of endpoints that serve the same.
+// Backend is a set of endpoints that serve the same. It must not be copied.
 type Backend struct {
-	Name      string // for people, such as NAMESPACE/SERVICE:PORT
-	Protocol  Protocol
-	Endpoints []netip.AddrPort
+	Name     string // for people, such as NAMESPACE/SERVICE:PORT
+	Protocol Protocol
 	// Invalid is whether there is no such backend. Its requests get the status 500.
 	Invalid bool
+
+	endpoints atomic.Pointer[[]netip.AddrPort] // nil is none
 }
+
+// NewBackend returns a backend.
+func NewBackend(name string, p Protocol, endpoints ...netip.AddrPort) *Backend {
+	b := &Backend{Name: name, Protocol: p}
+	b.SetEndpoints(endpoints)
+	return b
+}
+
+// Endpoints returns the endpoints that the backend has now. The list never changes.
+func (b *Backend) Endpoints() []netip.AddrPort {
+	if list := b.endpoints.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// SetEndpoints replaces the endpoints. The caller must not change the list any more.
+func (b *Backend) SetEndpoints(list []netip.AddrPort) { b.endpoints.Store(&list) }
 
 // Target is a backend with its share of a route's requests.
 type Target struct {
@@ -113,7 +134,8 @@ const (
 	Fallback
 )
 
-// Table is a route table. It never changes, and any number of goroutines use it.
+// Table is a route table. It never changes, but for the endpoints of backends, and any
+// number of goroutines use it.
 type Table struct {
 	exact     map[string]*host   // by name
 	wildcards map[string]*host   // by what follows "*."
