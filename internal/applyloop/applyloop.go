@@ -30,8 +30,8 @@ type Loop struct {
 	MinPeriod time.Duration
 }
 
-// Each Apply looks at all rules, and any user can change a Service or a policy all the
-// time. After a burst, Apply is called so often in a second.
+// Each Apply is a transaction of the kernel, and any user can change a Service or a policy
+// all the time. After a burst, Apply is called so often in a second.
 const (
 	burst     = 64
 	perSecond = 20

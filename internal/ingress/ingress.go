@@ -339,12 +339,16 @@ func (c *Controller) sync(ctx context.Context) error {
 		c.settle(ctx, began)
 		return nil
 	}
+	done := false
+	defer func() {
+		if !done { // also after a panic
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.leads.changes.anything = true
+		}
+	}()
 	err := c.syncTable(ctx)
-	if err != nil {
-		c.mu.Lock()
-		c.leads.changes.anything = true // for the next attempt
-		c.mu.Unlock()
-	}
+	done = err == nil
 	return err
 }
 

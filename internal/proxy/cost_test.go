@@ -141,7 +141,7 @@ func TestPortsAreClaimedWhenTheyChange(t *testing.T) {
 		{[]string{"10.244.0.8 rs"}, 1},
 		{[]string{"10.244.0.9 rs"}, 1},
 		{nil, 2},                         // the ports are held if they are
-		{[]string{"192.0.2.10 rs"}, 3},   // nor held: an endpoint is in the host's network
+		{[]string{"192.0.2.10 rs"}, 3},   // not held: an endpoint is in the host's network
 		{[]string{"192.0.2.10 rs -"}, 3}, // which is the same to the ports
 	} {
 		p.state.setSlice(sliceFor(web.Name, step.endpoints...))

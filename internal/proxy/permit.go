@@ -29,8 +29,8 @@ type permitter struct {
 	reserved     []int
 	neighbours   func() []int
 
-	// What the last rules were made from. settled says that seen is still so, as far as is
-	// known.
+	// asked are the last rules before anything was withheld, for node. seen is what was
+	// around, and settled that this is still so, as far as is known.
 	asked   Rules
 	node    *localNode
 	seen    surroundings
@@ -72,27 +72,31 @@ type owner interface {
 	runtime.Object
 }
 
-// rules returns the rules that the node may have. Who has which of its ports is decided
-// anew only if the ports that the rules would take differ from the last ones, or what is
-// around has changed.
+// rules returns the rules that the node may have. It looks at the node, and decides who has
+// which of its ports, only if the ports that the rules would take differ from the last
+// ones, or changed has found something else.
 func (p *permitter) rules(ctx context.Context) Rules {
-	now := surroundings{obstacles: p.seen.obstacles}
-	err := p.look(&now)
-	p.seen = now
-	n := p.state.localNode(p.seen.addresses...)
-	n.clusterCIDRs, n.reserved, n.neighbours = p.clusterCIDRs, p.reserved, p.seen.neighbours
-	asked := p.state.rules(n)
-	if same := p.follow(asked, n); !same || !p.settled || err != nil {
-		list := wants(asked, p.outside, n)
-		p.claimed, p.idle = claimsOf(list), !p.takesPorts(asked)
+	if !p.settled || !p.ask() {
+		err := p.look(&p.seen)
+		p.ask()
+		list := wants(p.asked, p.outside, p.node)
+		p.claimed, p.idle = claimsOf(list), !p.takesPorts(p.asked)
 		err = errors.Join(err, p.claim(&p.seen))
 		p.blocked, p.settled = withObstacles(list, p.seen.obstacles), err == nil
+		p.log(ctx, err)
 	}
-	p.log(ctx, err)
-	rules, lost := withhold(asked, p.blocked, p.lost)
+	rules, lost := withhold(p.asked, p.blocked, p.lost)
 	p.lost = lost
 	p.report(p.blocked)
 	return rules
+}
+
+// ask makes p.asked what the state says of the node as it was seen last, and reports
+// whether that would take the ports of the node as the former rules would.
+func (p *permitter) ask() (same bool) {
+	n := p.state.localNode(p.seen.addresses...)
+	n.clusterCIDRs, n.reserved, n.neighbours = p.clusterCIDRs, p.reserved, p.seen.neighbours
+	return p.follow(p.state.rules(n), n)
 }
 
 // follow makes p.asked, p.node and p.outside those of new rules, and reports whether these
