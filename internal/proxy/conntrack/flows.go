@@ -16,6 +16,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/nativehistogram"
 	"github.com/coracle-io/coracle/internal/nft"
+	"github.com/coracle-io/coracle/internal/persistent"
 	"github.com/coracle-io/coracle/internal/proxy"
 )
 
@@ -40,6 +41,9 @@ type Table struct {
 	track  func() // applies Config.Settings; nil once it was called
 	forget func(proxy.Rules) error
 	tell   func(f nft.Family, flows uint, took time.Duration) // of deleted flows; nil tells nobody
+	// looked are the ports of Services that were looked at last, datagrams those of them
+	// that are UDP ports.
+	looked, datagrams proxy.ServicePorts
 }
 
 // New returns a Table. It changes nothing.
@@ -163,8 +167,24 @@ func countFlows(r prometheus.Registerer) func(nft.Family, uint, time.Duration) {
 	}
 }
 
+// withDatagrams returns rules with the UDP ports of Services alone.
+func (t *Table) withDatagrams(rules proxy.Rules) proxy.Rules {
+	persistent.Diff(t.looked, rules.Services, func(name proxy.PortName) {
+		switch p := rules.Services.Get(name); {
+		case name.Protocol != v1.ProtocolUDP:
+		case p != nil:
+			t.datagrams = t.datagrams.With(name, p)
+		default:
+			t.datagrams = t.datagrams.Without(name)
+		}
+	})
+	t.looked = rules.Services
+	rules.Services = t.datagrams
+	return rules
+}
+
 func (t *Table) forgetStaleFlows(c Config, rules proxy.Rules) error {
-	filter := datagramEndpoints(rules)
+	filter := datagramEndpoints(t.withDatagrams(rules))
 	if len(filter.frontends)+len(filter.serviceCIDRs) == 0 {
 		return nil
 	}

@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -107,5 +108,30 @@ func TestDeletedFlowsAreCounted(t *testing.T) {
 		if value, ok := got[name]; !ok || value != want {
 			t.Errorf("%s is %v, want %v", name, value, want)
 		}
+	}
+}
+
+// TestDatagramsAreFollowed checks that a change is found without a look at the ports of
+// other protocols, of which there may be any number.
+func TestDatagramsAreFollowed(t *testing.T) {
+	table, rules, visited := New(Config{NetNS: -1}), proxy.Rules{}, 0
+	name := proxy.PortName{Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}
+	for i := range 1000 {
+		name.Name = fmt.Sprint("s", i)
+		rules.Services = rules.Services.With(name, &proxy.ServicePort{})
+	}
+	name.Protocol = v1.ProtocolUDP
+	if got := table.withDatagrams(rules).Services.Len(); got != 0 {
+		t.Errorf("%d UDP ports among those of TCP", got)
+	}
+	rules.Services = rules.Services.Counted(&visited)
+	for step, next := range []proxy.ServicePorts{rules.Services.With(name, &proxy.ServicePort{Port: 53}), rules.Services.With(name, &proxy.ServicePort{Port: 54}), rules.Services} {
+		rules.Services = next
+		if got, want := table.withDatagrams(rules).Services.Get(name), next.Get(name); got != want {
+			t.Errorf("step %d: the port is %v, want %v", step, got, want)
+		}
+	}
+	if visited > 60 {
+		t.Errorf("%d of 1,000 ports are looked at", visited)
 	}
 }
