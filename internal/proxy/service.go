@@ -47,7 +47,7 @@ func serviceRules(service *v1.Service, slicesOf []*discoveryv1.EndpointSlice, no
 				NamespacedName: types.NamespacedName{Namespace: service.Namespace, Name: service.Name},
 				Port:           port.Name, Protocol: protocolOf(port.Protocol), Family: family,
 			}
-			p := frontends(service, port, ip)
+			p := frontendsOf(service, port, ip)
 			p.External, p.LoadBalancer, p.SourceRanges = outside.external, outside.loadBalancer, outside.sourceRanges
 			candidates := endpointsOf(byPort[portKey{port.Name, protocolOf(port.Protocol)}], family)
 			p.Cluster = addresses(clusterEndpoints(candidates, node))
@@ -103,8 +103,8 @@ func outsideOf(service *v1.Service, is4 bool) (o outside) {
 	return o
 }
 
-// frontends returns a ServicePort without endpoints and addresses outside.
-func frontends(service *v1.Service, port *v1.ServicePort, ip netip.Addr) *ServicePort {
+// frontendsOf returns a ServicePort without endpoints and addresses outside.
+func frontendsOf(service *v1.Service, port *v1.ServicePort, ip netip.Addr) *ServicePort {
 	spec := &service.Spec
 	p := &ServicePort{
 		ClusterIP:     ip,
