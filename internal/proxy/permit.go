@@ -77,6 +77,7 @@ type owner interface {
 // ones, or changed has found something else.
 func (p *permitter) rules(ctx context.Context) Rules {
 	if !p.settled || !p.ask() {
+		p.settled = false // also after a panic
 		err := p.look(&p.seen)
 		p.ask()
 		list := wants(p.asked, p.outside, p.node)
@@ -112,7 +113,7 @@ func (p *permitter) follow(asked Rules, n *localNode) (same bool) {
 		switch {
 		case now != nil && hasFrontendsOutside(now):
 			p.outside[name] = now
-			same = same && before != nil && before.HealthCheckNodePort == now.HealthCheckNodePort &&
+			same = same && before != nil && before.HealthCheckNodePort == now.HealthCheckNodePort && isReachedOutside(before) == isReachedOutside(now) &&
 				slices.EqualFunc(serviceWants(name, before, asked, n), serviceWants(name, now, asked, n), (*want).equal)
 		case before != nil:
 			delete(p.outside, name)

@@ -222,6 +222,61 @@ func TestUnknownPorts(t *testing.T) {
 	}
 }
 
+// TestBalancersOfOtherAddresses checks that the node is looked at as soon as a Service, of
+// which it has only a port for health checks, gets an address: it may be the node's later.
+func TestBalancersOfOtherAddresses(t *testing.T) {
+	p, m, _ := permitLab()
+	web := service(func(s *v1.ServiceSpec) {
+		s.Type, s.ExternalTrafficPolicy, s.HealthCheckNodePort = v1.ServiceTypeLoadBalancer, v1.ServiceExternalTrafficPolicyLocal, 30090
+	})
+	p.state.setService(web)
+	p.rules(t.Context())
+	if !p.idle {
+		t.Error("a port for health checks makes the proxy look at the node")
+	}
+	web = web.DeepCopy()
+	web.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "203.0.113.7"}}
+	p.state.setService(web)
+	p.rules(t.Context())
+	if p.changed(t.Context()) {
+		t.Error("changed, though nothing did")
+	}
+	m.addresses, m.programs = append(m.addresses, netip.MustParseAddr("203.0.113.7")), []uint16{80}
+	if !p.changed(t.Context()) {
+		t.Error("the address of the Service was not noticed at the node")
+	}
+	for _, port := range p.rules(t.Context()).Services.All() {
+		if len(port.LoadBalancer) != 0 {
+			t.Errorf("the Service has %v, where a program listens", port.LoadBalancer)
+		}
+	}
+}
+
+// TestRunsBeginAnew checks that a proxy that runs again makes the rules of all objects, even
+// if a panic has ended the making of the last ones half-way, and claims their ports again,
+// which have been released.
+func TestRunsBeginAnew(t *testing.T) {
+	m := &machine{addresses: addrs("127.0.0.1", "192.0.2.10", "172.17.0.1")}
+	p := New(Config{NodeName: "n1", Ports: m})
+	web, of := webService("10.244.0.8 rs")
+	p.state.setService(web)
+	p.state.setSlice(of)
+	name := PortName{NamespacedName: types.NamespacedName{Namespace: web.Namespace, Name: web.Name}, Port: "http", Protocol: v1.ProtocolTCP, Family: v1.IPv4Protocol}
+	p.permit.rules(t.Context())
+	of = sliceFor(web.Name, "10.244.0.9 rs")
+	of.Name = ""
+	p.state.setSlice(of)
+	p.state.compute(name.NamespacedName, map[PortName]bool{}) // and a panic
+	m.Release()
+	p.begin()
+	if got := p.permit.rules(t.Context()).Services.Get(name); got == nil || !slices.Equal(got.Cluster, addrPorts("10.244.0.9:8080")) {
+		t.Errorf("the port of the Service is %+v", got)
+	}
+	if len(m.claimed) != 2 {
+		t.Errorf("the ports %v are claimed, want a node port and one of an address", m.claimed)
+	}
+}
+
 // TestNothingIsAsked checks that the kernel is left alone while the rules take no
 // ports of the node.
 func TestNothingIsAsked(t *testing.T) {

@@ -152,6 +152,7 @@ func (p *Proxy) run(ctx context.Context) error {
 	}
 	defer servers.stop()
 	defer p.config.Ports.Release()
+	p.begin()
 	synced, err := p.watch(ctx)
 	if err != nil {
 		return err
@@ -161,6 +162,13 @@ func (p *Proxy) run(ctx context.Context) error {
 	}
 	p.applyLoop(ctx, servers.localHealth)
 	return nil
+}
+
+// begin makes the next rules from the objects alone, and claims their ports: a panic may
+// have ended the making of the last ones half-way, and the ports have been released.
+func (p *Proxy) begin() {
+	p.state.begin()
+	p.permit.settled = false
 }
 
 // watch passes the informers' events to the state. It returns checkers of

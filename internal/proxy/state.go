@@ -83,6 +83,19 @@ func newState(nodeName string) *state {
 	}
 }
 
+// begin forgets what the last Rules were made of, so that the next ones are made from the
+// objects alone.
+func (s *state) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.byService, s.served, s.frontends = map[types.NamespacedName]map[PortName]*ServicePort{}, ServicePorts{}, newFrontends()
+	s.sizes, s.excess = map[string]*sizes{}, map[string]bool{}
+	s.hostPorts, s.known = nil, nil
+	for name := range s.services {
+		s.dirty[name] = true
+	}
+}
+
 func (s *state) notify() {
 	s.queued.Store(time.Now().UnixNano())
 	select {
