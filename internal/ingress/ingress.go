@@ -335,10 +335,6 @@ func (c *Controller) backendChanged(s serviceName) {
 // number of hosts.
 func (c *Controller) sync(ctx context.Context) error {
 	began, since := time.Now(), c.take()
-	if !since.anything && c.refresh(since) {
-		c.settle(ctx, began)
-		return nil
-	}
 	done := false
 	defer func() {
 		if !done { // also after a panic
@@ -347,6 +343,11 @@ func (c *Controller) sync(ctx context.Context) error {
 			c.leads.changes.anything = true
 		}
 	}()
+	if !since.anything && c.refresh(since) {
+		done = true
+		c.settle(ctx, began)
+		return nil
+	}
 	err := c.syncTable(ctx)
 	done = err == nil
 	return err

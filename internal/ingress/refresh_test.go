@@ -96,6 +96,25 @@ func TestMoreThanEndpoints(t *testing.T) {
 	}
 }
 
+// TestPanicsAreFollowed checks that a new table is asked for after a panic among changes of
+// endpoints, which are not known any more.
+func TestPanicsAreFollowed(t *testing.T) {
+	c := &Controller{backends: &backendObjects{compiled: backends{}}} // without an index of slices
+	c.leads.changes.add(nil, []string{"n/10.0.0.1"})
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_ = c.sync(t.Context())
+	}()
+	c.leads.changes.add([]serviceName{{"n", "web"}}, nil)
+	if since := c.take(); !since.anything {
+		t.Errorf("the next table follows %+v alone", since)
+	}
+}
+
 // BenchmarkEndpoints measures the change of one Service's endpoints.
 func BenchmarkEndpoints(b *testing.B) {
 	for _, hosts := range []int{10, 100, 1000} {

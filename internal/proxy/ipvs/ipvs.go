@@ -140,10 +140,14 @@ func available(find, load func() error) error {
 // Apply implements proxy.Backend. New virtual servers and endpoints are there before
 // packets are led to them, and virtual servers go after that.
 func (b *Backend) Apply(rules proxy.Rules) error {
+	done := false
+	defer func() {
+		if !done { // also after a panic
+			b.forget()
+		}
+	}()
 	err := b.apply(rules)
-	if err != nil {
-		b.forget()
-	}
+	done = err == nil
 	return err
 }
 

@@ -361,6 +361,35 @@ func TestTakesOverAndRepairs(t *testing.T) {
 	}
 }
 
+// panicking is a table that is broken.
+type panicking struct{ fakeTable }
+
+func (panicking) Apply(proxy.Rules) error { panic("broken") }
+
+// TestPanics checks that after a panic, in the middle of an Apply, the next one asks the
+// kernel what it has.
+func TestPanics(t *testing.T) {
+	m := newMachine(t)
+	b := m.backend(Config{})
+	b.table = panicking{fakeTable{m}}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		_ = b.Apply(proxytest.RulesOf(service("10.9.1.3:8080")))
+	}()
+	if len(m.virtual) != 1 || len(m.servers) != 1 {
+		t.Fatalf("the panic came before the addresses %v and the virtual servers %v", m.virtual, m.servers)
+	}
+	b.table = fakeTable{m}
+	apply(t, b, proxytest.RulesOf())
+	if len(m.virtual)+len(m.servers) > 0 {
+		t.Errorf("without Services there are the addresses %v and the virtual servers %v", m.virtual, m.servers)
+	}
+}
+
 // TestOwners checks that a proxy leaves what is another one's, and what Remove removes.
 func TestOwners(t *testing.T) {
 	m := newMachine(t)
