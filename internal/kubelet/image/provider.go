@@ -176,7 +176,9 @@ func (p *Providers) Credentials(ctx context.Context, image string, account *Acco
 	if p == nil {
 		return nil
 	}
-	image = repository(image)
+	if name, err := repository(image); err == nil {
+		image = name
+	}
 	var found []match
 	answered := map[string]bool{} // registries
 	for _, one := range p.all {

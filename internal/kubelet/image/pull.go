@@ -126,15 +126,6 @@ func normalize(name string) (string, error) {
 	return name, nil
 }
 
-// repository returns the full name of an image without its tag and digest.
-func repository(name string) string {
-	named, err := reference.ParseNormalizedNamed(name)
-	if err != nil {
-		return name
-	}
-	return named.Name()
-}
-
 // Ensure returns the image of the container, after pulling it if the pull policy
 // requires it. Failed pulls back off by image and backoffKey.
 func (p *puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string, logins Logins, sandbox *runtimeapi.PodSandboxConfig, event Event) (*runtimeapi.Image, error) {
