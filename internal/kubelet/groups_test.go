@@ -60,9 +60,10 @@ func TestControlGroupCannotBeMade(t *testing.T) {
 		defer func() { b.stop() }()
 		b.after(time.Second)
 		groups.fails.Store(true)
+		events := b.record() // the image is pulled at the same time
 		b.create(pod("web"))
 		b.after(time.Second)
-		if got := b.events("FailedCreatePodContainer"); len(got) == 0 || !strings.Contains(got[0], "unable to ensure pod container exists: ") {
+		if got := events("FailedCreatePodContainer"); len(got) == 0 || !strings.Contains(got[0], "unable to ensure pod container exists: ") {
 			t.Errorf("events %q", got)
 		}
 		groups.fails.Store(false)
