@@ -40,19 +40,49 @@ type elector struct {
 	kube kubernetes.Interface
 	// seen holds when candidates renewed themselves.
 	seen wallclock.Moments[types.NamespacedName]
-	// renewals holds the last seen renewals of the Leases that have candidates.
-	renewals map[types.NamespacedName]renewal
+	// renewals holds the last renewals of the Leases that have candidates, and pings the last pings
+	// of candidates.
+	renewals, pings sightings
 }
 
-// renewal is the renewal of a Lease.
-type renewal struct {
-	stored time.Time // by the clock of its holder
+func newElector(kube kubernetes.Interface) *elector {
+	return &elector{kube: kube, renewals: sightings{}, pings: sightings{}}
+}
+
+// sightings holds when the times that objects hold now were seen first.
+type sightings map[types.NamespacedName]sighting
+
+type sighting struct {
+	stored time.Time // by the clock of who wrote it
 	seen   time.Time
+}
+
+// at returns when a time was seen first. One that was there before this server looked counts from
+// when it was, another one from now, whatever the clock of who wrote it.
+func (s sightings) at(name types.NamespacedName, stored, now time.Time) time.Time {
+	last, known := s[name]
+	switch {
+	case !known:
+		last = sighting{stored, wallclock.Past(stored, now)}
+	case !last.stored.Equal(stored):
+		last = sighting{stored, now}
+	}
+	s[name] = last
+	return last.seen
+}
+
+// keep drops what was seen in objects that keep returns false for.
+func (s sightings) keep(keep func(types.NamespacedName) bool) {
+	maps.DeleteFunc(s, func(name types.NamespacedName, _ sighting) bool { return !keep(name) })
+}
+
+func nameOf(c *coordinationv1beta1.LeaseCandidate) types.NamespacedName {
+	return types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
 }
 
 // Run elects until ctx ends. It does nothing while LeaseCandidates are not served.
 func Run(ctx context.Context, kube kubernetes.Interface) error {
-	e := &elector{kube: kube, renewals: map[types.NamespacedName]renewal{}}
+	e := newElector(kube)
 	supervise.Every(ctx, period, func() {
 		if err := e.electAll(ctx, time.Now()); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Holders of leases cannot be elected, will try again")
@@ -76,8 +106,11 @@ func (e *elector) electAll(ctx context.Context, now time.Time) error {
 	elections := map[types.NamespacedName][]*coordinationv1beta1.LeaseCandidate{}
 	for i := range list.Items {
 		c := &list.Items[i]
-		name := types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
+		name := nameOf(c)
 		there[name] = true
+		if c.Spec.PingTime != nil { // also while nothing is decided by it
+			e.pings.at(name, c.Spec.PingTime.Time, now)
+		}
 		if now.Sub(e.seen.At(name, lastSeen(c), now)) > candidateAge {
 			errs = append(errs, e.forget(ctx, c))
 			continue
@@ -85,8 +118,10 @@ func (e *elector) electAll(ctx context.Context, now time.Time) error {
 		lease := types.NamespacedName{Namespace: c.Namespace, Name: c.Spec.LeaseName}
 		elections[lease] = append(elections[lease], c)
 	}
-	e.seen.Keep(func(name types.NamespacedName) bool { return there[name] })
-	maps.DeleteFunc(e.renewals, func(lease types.NamespacedName, _ renewal) bool { return elections[lease] == nil })
+	isThere := func(name types.NamespacedName) bool { return there[name] }
+	e.seen.Keep(isThere)
+	e.pings.keep(isThere)
+	e.renewals.keep(func(lease types.NamespacedName) bool { return elections[lease] != nil })
 	for lease, all := range elections {
 		errs = append(errs, e.elect(ctx, lease, all, now))
 	}
@@ -96,15 +131,7 @@ func (e *elector) electAll(ctx context.Context, now time.Time) error {
 // held reports whether a Lease has a holder that has renewed it in time, by when its last renewal
 // was seen.
 func (e *elector) held(id types.NamespacedName, lease *coordinationv1.Lease, now time.Time) bool {
-	if lease == nil || lease.Spec.RenewTime == nil {
-		return false
-	}
-	last, known := e.renewals[id]
-	if !known || !last.stored.Equal(lease.Spec.RenewTime.Time) {
-		last = renewal{stored: lease.Spec.RenewTime.Time, seen: now}
-		e.renewals[id] = last
-	}
-	return holds(&lease.Spec, last.seen, now)
+	return lease != nil && lease.Spec.RenewTime != nil && holds(&lease.Spec, e.renewals.at(id, lease.Spec.RenewTime.Time, now), now)
 }
 
 // lastSeen returns when a candidate renewed itself, or was made.
@@ -132,7 +159,9 @@ func (e *elector) elect(ctx context.Context, id types.NamespacedName, all []*coo
 	if err != nil {
 		return err
 	}
-	next := decide(lease, all, e.held(id, lease, now), now)
+	next := decide(lease, all, e.held(id, lease, now), func(c *coordinationv1beta1.LeaseCandidate) time.Duration {
+		return now.Sub(e.pings.at(nameOf(c), c.Spec.PingTime.Time, now))
+	}, now)
 	var errs []error
 	for _, c := range next.ping {
 		pinged := c.DeepCopy()

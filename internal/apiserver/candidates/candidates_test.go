@@ -145,7 +145,7 @@ func TestElectionsWhileTheClockIsSet(t *testing.T) {
 				LeaseName: id.Name, BinaryVersion: "1.37.0", EmulationVersion: "1.37.0", Strategy: coordinationv1.OldestEmulationVersion, PingTime: &at, RenewTime: &at,
 			},
 		})
-		e := &elector{kube: kube, renewals: map[types.NamespacedName]renewal{}}
+		e := newElector(kube)
 		for i, want := range []string{"gone", "gone", "gone", "gone", "gone", "gone", "there"} {
 			now := begin.Add(time.Duration(i) * time.Second)
 			if i > 0 {
@@ -173,6 +173,68 @@ func TestElectionsWhileTheClockIsSet(t *testing.T) {
 				t.Errorf("set by %v: after %d s the holder is %s, want %s", set, i, got, want)
 			}
 		}
+	}
+}
+
+// Servers whose clocks differ by an hour elect together: neither takes the pings of the other for
+// none. The clocks of the candidates are those of one of the servers.
+func TestElectionsOfServersWithDifferentClocks(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Hour} {
+		begin := time.Now()
+		kube := fake.NewSimpleClientset(&coordinationv1beta1.LeaseCandidate{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "there"},
+			Spec: coordinationv1beta1.LeaseCandidateSpec{
+				LeaseName: "work", BinaryVersion: "1.37.0", EmulationVersion: "1.37.0", Strategy: coordinationv1.OldestEmulationVersion, RenewTime: &metav1.MicroTime{Time: begin.Round(0)},
+			},
+		})
+		candidates := kube.CoordinationV1beta1().LeaseCandidates("default")
+		servers := map[time.Duration]*elector{0: newElector(kube), time.Hour: newElector(kube)}
+		elected := func() bool {
+			for i := range 30 {
+				for _, by := range []time.Duration{0, time.Hour} {
+					now := begin.Add(time.Duration(i) * time.Second)
+					if err := servers[by].electAll(t.Context(), wallclocktest.Set(now, by)); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := kube.CoordinationV1().Leases("default").Get(t.Context(), "work", metav1.GetOptions{}); err == nil {
+						return true
+					}
+					c, err := candidates.Get(t.Context(), "there", metav1.GetOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if c.Spec.PingTime != nil {
+						c.Spec.PingTime.Time = c.Spec.PingTime.Round(0) // as it is stored
+						if c.Spec.PingTime.After(c.Spec.RenewTime.Time) {
+							c.Spec.RenewTime = &metav1.MicroTime{Time: wallclocktest.Set(now, ahead).Round(0)}
+						}
+					}
+					if _, err := candidates.Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			return false
+		}
+		if !elected() {
+			t.Errorf("candidates with a clock that is ahead by %v: none is elected", ahead)
+		}
+	}
+}
+
+// After a restart, a Lease that expired before is not taken for held.
+func TestExpiredLeaseAfterARestart(t *testing.T) {
+	id, now := types.NamespacedName{Namespace: "default", Name: "work"}, time.Now()
+	lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: new("gone"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: now.Add(-time.Minute).Round(0)},
+	}}
+	e := newElector(nil)
+	if e.held(id, lease, now) {
+		t.Error("a Lease that was renewed a minute ago is held")
+	}
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(-time.Hour).Round(0)}
+	if !e.held(id, lease, now) || !e.held(id, lease, now.Add(15*time.Second)) || e.held(id, lease, now.Add(16*time.Second)) {
+		t.Error("a Lease that is renewed by a clock that is behind is not held for 15 s")
 	}
 }
 
@@ -209,7 +271,7 @@ func TestStrategies(t *testing.T) {
 			all: []*coordinationv1beta1.LeaseCandidate{candidate("a", "1.37.0", own), candidate("b", "1.37.0", coordinationv1.OldestEmulationVersion)},
 		},
 	} {
-		next := decide(test.lease, test.all, false, now)
+		next := decide(test.lease, test.all, false, func(*coordinationv1beta1.LeaseCandidate) time.Duration { return 0 }, now)
 		if len(next.ping) > 0 || (next.lease == nil) != (test.want == "") {
 			t.Errorf("%s: %+v", name, next)
 			continue

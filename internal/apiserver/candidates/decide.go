@@ -22,11 +22,11 @@ type step struct {
 const pingAge = 3 * electionTime
 
 // decide returns the next step of the election of a Lease, nil if there is none yet, among
-// all of its candidates. held says whether it has a holder whose time has not run out. The
-// candidates with the newest binary version choose the strategy; nothing is done while they
-// differ. A Lease that is held without a strategy is of an election without candidates, and is
-// left until it expires.
-func decide(lease *coordinationv1.Lease, all []*coordinationv1beta1.LeaseCandidate, held bool, now time.Time) step {
+// all of its candidates. held says whether it has a holder whose time has not run out, and
+// pinged how long ago a candidate was pinged. The candidates with the newest binary version
+// choose the strategy; nothing is done while they differ. A Lease that is held without a
+// strategy is of an election without candidates, and is left until it expires.
+func decide(lease *coordinationv1.Lease, all []*coordinationv1beta1.LeaseCandidate, held bool, pinged func(*coordinationv1beta1.LeaseCandidate) time.Duration, now time.Time) step {
 	var spec coordinationv1.LeaseSpec
 	if lease != nil {
 		spec = *lease.Spec.DeepCopy()
@@ -46,7 +46,7 @@ func decide(lease *coordinationv1.Lease, all []*coordinationv1beta1.LeaseCandida
 	if held && best(all).Name == holder {
 		return step{}
 	}
-	answered, unpinged, wait := answers(all, now)
+	answered, unpinged, wait := answers(all, pinged)
 	if len(unpinged) > 0 {
 		return step{ping: unpinged}
 	}
@@ -82,16 +82,15 @@ func holds(s *coordinationv1.LeaseSpec, renewed, now time.Time) bool {
 }
 
 // answers returns the candidates that have answered their last ping, and those that have
-// none that counts. wait reports whether others may still answer. A ping in the future counts only if
-// the clock of another API server may be ahead by so much.
-func answers(all []*coordinationv1beta1.LeaseCandidate, now time.Time) (answered, unpinged []*coordinationv1beta1.LeaseCandidate, wait bool) {
+// none that counts. wait reports whether others may still answer.
+func answers(all []*coordinationv1beta1.LeaseCandidate, pinged func(*coordinationv1beta1.LeaseCandidate) time.Duration) (answered, unpinged []*coordinationv1beta1.LeaseCandidate, wait bool) {
 	for _, c := range all {
 		switch ping := c.Spec.PingTime; {
-		case ping == nil || now.Sub(ping.Time).Abs() >= pingAge:
+		case ping == nil || pinged(c) >= pingAge:
 			unpinged = append(unpinged, c)
 		case c.Spec.RenewTime != nil && !c.Spec.RenewTime.Before(ping):
 			answered = append(answered, c)
-		case now.Sub(ping.Time) < electionTime:
+		case pinged(c) < electionTime:
 			wait = true
 		}
 	}
