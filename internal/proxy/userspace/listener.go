@@ -257,10 +257,10 @@ func (l *listener) dial(ctx context.Context, network string, client netip.Addr) 
 		if failure == nil {
 			return to, endpoint, nil
 		}
-		l.balancer.forget(client)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil { // which is not for want of an answer
 			break
 		}
+		l.balancer.forget(client)
 	}
 	return nil, netip.AddrPort{}, failure
 }

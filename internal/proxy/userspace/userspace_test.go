@@ -2,6 +2,7 @@ package userspace
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -443,6 +444,22 @@ func TestAffinity(t *testing.T) {
 	now = now.Add(time.Minute)
 	if _, ok := b.choose(client, now); !ok || len(b.clients) != 1 {
 		t.Errorf("%d clients are remembered after their time", len(b.clients))
+	}
+}
+
+// TestEndedAttempt checks that a client whose attempt to reach its endpoint is ended, for that
+// of another one, stays with the endpoint.
+func TestEndedAttempt(t *testing.T) {
+	client, endpoint := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddrPort("192.0.2.1:80")
+	l := &listener{ctx: t.Context(), label: "test", family: v1.IPv4Protocol}
+	l.balancer.set([]netip.AddrPort{endpoint, netip.MustParseAddrPort("192.0.2.2:80")}, time.Hour)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, _, err := l.dial(ended, l.network("tcp"), client); err == nil {
+		t.Error("an attempt that was ended has succeeded")
+	}
+	if again, ok := l.balancer.choose(client, time.Now()); !ok || again != endpoint {
+		t.Errorf("the next attempt is to reach %s, want %s", again, endpoint)
 	}
 }
 
