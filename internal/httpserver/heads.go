@@ -58,8 +58,8 @@ func (c *connection) Read(p []byte) (int, error) {
 }
 
 // countHead counts bytes that precede a request, and returns the connections that it
-// evicts: the oldest of the address with most unknown ones, if all unknown ones have sent
-// too much, or this one, if its tenant has.
+// evicts: those that have sent most, if all unknown ones have sent too much, or this one,
+// if its tenant has.
 func (l *Listener) countHead(c *connection, n int) (evicted []*connection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,8 +67,8 @@ func (l *Listener) countHead(c *connection, n int) (evicted []*connection) {
 	if c.closed || known && c.user == "" { // of an unbounded user
 		return nil
 	}
-	c.head += n
 	if known {
+		c.head += n
 		tenant := Tenant(c.user)
 		if l.heads[tenant] += n; l.heads[tenant] > l.limits.perUser*headBytes {
 			l.remove(c)
@@ -76,13 +76,11 @@ func (l *Listener) countHead(c *connection, n int) (evicted []*connection) {
 		}
 		return evicted
 	}
-	for l.unknownHeads += n; l.unknownHeads > l.limits.unknown*headBytes; {
-		victim := l.unknown.Victim()
-		if victim == nil {
-			break
-		}
-		l.remove(victim.Member)
-		evicted = append(evicted, victim.Member)
+	l.unknownHeads.Add(&c.unknownHead, n)
+	for l.unknownHeads.Total() > l.limits.unknown*headBytes {
+		victim := l.unknownHeads.Largest().Member
+		l.remove(victim)
+		evicted = append(evicted, victim)
 	}
 	return evicted
 }
@@ -97,15 +95,13 @@ func (l *Listener) endHead(c *connection) {
 // forgetHead takes what precedes the next request of a connection out of all counts.
 // Callers hold the mutex.
 func (l *Listener) forgetHead(c *connection) {
+	l.unknownHeads.Set(&c.unknownHead, 0)
 	if c.head == 0 {
 		return
 	}
-	if c.user == "" {
-		l.unknownHeads -= c.head
-	} else if tenant := Tenant(c.user); l.heads[tenant] == c.head {
+	tenant := Tenant(c.user)
+	if l.heads[tenant] -= c.head; l.heads[tenant] == 0 {
 		delete(l.heads, tenant)
-	} else {
-		l.heads[tenant] -= c.head
 	}
 	c.head = 0
 }

@@ -39,7 +39,8 @@ const (
 //
 // A new connection never waits: when the listener is full, it evicts another.
 // Connections of system:masters are neither refused nor evicted. What connections have
-// sent before a request has begun is bounded in the same way (heads.go).
+// sent before a request has begun is bounded as well, at the cost of those that have sent
+// most (heads.go).
 type Listener struct {
 	net.Listener
 	limits limits
@@ -50,7 +51,7 @@ type Listener struct {
 	users   map[string]int // connections of each user
 	// The bytes before requests that have not begun, of unknown connections and of each
 	// tenant.
-	unknownHeads int
+	unknownHeads fairevict.Sizes[*connection]
 	heads        map[string]int
 }
 
@@ -102,8 +103,11 @@ type connection struct {
 	// The listener's mutex guards the following.
 	entry  *fairevict.Entry[string, *connection] // nil for unbounded users
 	user   string                                // in whose count it is; "" is in none
-	head   int                                   // the bytes that it has sent before its next request
 	closed bool
+	// The bytes that it has sent before its next request: as an unknown one, and as one
+	// of the user.
+	unknownHead fairevict.Size[*connection]
+	head        int
 }
 
 type connectionKey struct{}
@@ -134,6 +138,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &connection{Conn: conn, listener: l}
+	c.unknownHead.Member = c
 	if evicted := l.addUnknown(c, address(conn)); evicted != nil {
 		_ = evicted.Close()
 	}
