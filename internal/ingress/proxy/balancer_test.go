@@ -270,27 +270,35 @@ func TestManyHeaders(t *testing.T) {
 	}
 }
 
-// Headers that are not complete are bounded, at the cost of the oldest connection.
+// Headers that are not complete are bounded, at the cost of who has sent most of them, and
+// of no connection from before whose request was complete.
 func TestHeadersInProgressAreBounded(t *testing.T) {
 	p := newProxy(t, tableOf(t, routeTo(backend(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))))
 	p.connections.most = 8
 	at := serve(t, p, false)
-	begun := "GET / HTTP/1.1\r\nHost: a\r\nX-Fill: " + strings.Repeat("x", 5*headBytes)
-	_, first := raw(t, at, begun)
-	second, answered := raw(t, at, begun)
-	if _, err := first.ReadByte(); err == nil {
-		t.Error("the oldest connection is answered")
+	const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	kept, answered := raw(t, at, request)
+	if code, body := answer(t, answered); code != http.StatusOK || body != "ok" {
+		t.Errorf("the first request: %d %q", code, body)
 	}
-	if _, err := io.WriteString(second, "\r\n\r\n"); err != nil {
+	large, unanswered := raw(t, at, "GET / HTTP/1.1\r\nHost: a\r\nX-Fill: ")
+	_, _ = io.WriteString(large, strings.Repeat("x", 8*headBytes)) // it may be closed meanwhile
+	if _, err := unanswered.ReadByte(); err == nil {
+		t.Error("the connection with many headers is answered")
+	}
+	if got := testutil.ToFloat64(p.metrics.refused.WithLabelValues("connection")); got != 1 {
+		t.Errorf("%v connections have given way, want 1", got)
+	}
+	if _, err := io.WriteString(kept, request); err != nil {
 		t.Fatal(err)
 	}
 	if code, body := answer(t, answered); code != http.StatusOK || body != "ok" {
-		t.Errorf("the other one: %d %q", code, body)
+		t.Errorf("the connection from before: %d %q", code, body)
 	}
 	p.connections.mu.Lock()
 	defer p.connections.mu.Unlock()
-	if p.connections.heads != 0 {
-		t.Errorf("%d bytes of headers are counted after all requests", p.connections.heads)
+	if n := p.connections.heads.Total(); n != 0 {
+		t.Errorf("%d bytes of headers are counted after all requests", n)
 	}
 }
 

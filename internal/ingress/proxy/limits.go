@@ -58,7 +58,7 @@ type connections struct {
 
 	mu    sync.Mutex // guards the following
 	open  fairevict.Set[string, *connection]
-	heads int // the bytes before requests that have not begun, of all
+	heads fairevict.Sizes[*connection] // the bytes before requests that have not begun
 }
 
 // connection is a connection of a client.
@@ -69,7 +69,7 @@ type connection struct {
 
 	// The mutex of of guards the following.
 	entry  *fairevict.Entry[string, *connection]
-	head   int // bytes
+	head   fairevict.Size[*connection]
 	closed bool
 }
 
@@ -81,7 +81,7 @@ func (c *connections) add(conn *connection) (victim *connection) {
 	if c.open.Len() >= c.most {
 		if e := c.open.Victim(); e != nil {
 			victim = e.Member
-			e.Remove()
+			c.remove(victim)
 		}
 	}
 	conn.entry = c.open.Add(from, conn)
@@ -103,7 +103,7 @@ func followHeads(conn net.Conn, state http.ConnState) {
 	c.heading.Store(heading)
 	if !heading {
 		c.of.mu.Lock()
-		c.of.forgetHead(c)
+		c.of.heads.Set(&c.head, 0)
 		c.of.mu.Unlock()
 	}
 }
@@ -121,40 +121,33 @@ func (c *connection) Read(p []byte) (int, error) {
 }
 
 // countHead counts bytes that precede a request. If there are too many, it returns the
-// connections that must be closed: the oldest of the address that has most.
+// connections that must be closed: those that have sent most of them.
 func (c *connections) countHead(of *connection, n int) (victims []*connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if of.closed {
 		return nil
 	}
-	of.head += n
-	for c.heads += n; c.heads > c.most*headBytes; {
-		e := c.open.Victim()
-		if e == nil {
-			break
-		}
-		e.Remove()
-		c.forgetHead(e.Member)
-		e.Member.closed = true
-		victims = append(victims, e.Member)
+	c.heads.Add(&of.head, n)
+	for c.heads.Total() > c.most*headBytes {
+		victim := c.heads.Largest().Member
+		c.remove(victim)
+		victims = append(victims, victim)
 	}
 	return victims
 }
 
-// forgetHead takes what precedes the next request of a connection out of the count.
-// Callers hold the mutex.
-func (c *connections) forgetHead(of *connection) {
-	c.heads -= of.head
-	of.head = 0
+// remove takes a connection out of all counts. Callers hold the mutex.
+func (c *connections) remove(conn *connection) {
+	conn.closed = true
+	conn.entry.Remove()
+	c.heads.Set(&conn.head, 0)
 }
 
 // Close implements net.Conn.
 func (c *connection) Close() error {
 	c.of.mu.Lock()
-	c.closed = true
-	c.of.forgetHead(c)
-	c.entry.Remove()
+	c.of.remove(c)
 	c.of.metrics.open.Set(float64(c.of.open.Len()))
 	c.of.mu.Unlock()
 	return c.Conn.Close()
@@ -187,6 +180,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &connection{Conn: conn, of: l.connections}
+	c.head.Member = c
 	if victim := l.connections.add(c); victim != nil {
 		l.connections.metrics.refused.WithLabelValues("connection").Inc()
 		_ = victim.Close()
