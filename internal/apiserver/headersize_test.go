@@ -90,6 +90,25 @@ func TestLargeURLsCount(t *testing.T) {
 	}
 }
 
+// A large URL counts as long as the answer is not read.
+func TestLargeURLsOfUnreadAnswersCount(t *testing.T) {
+	s := newSharedServer(t) // about 3 MB for each tenant
+	object := fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":%q}}`, strings.Repeat("x", 300<<10))
+	if code, body, _ := call(t, s.Server, "POST", memoryTestMaps, object, "X-Test-User", "system:kube-scheduler"); code != http.StatusCreated {
+		t.Fatalf("%d %s", code, body)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	open := s.exhaust(ctx, "jane", memoryTestMaps+"/large?x="+strings.Repeat("x", 40<<10)) //nolint:bodyclose // closed below
+	if len(open) > 4 {
+		t.Errorf("%d requests with URLs that take a megabyte each, and answers that are not read, are served", len(open)-1)
+	}
+	cancel()
+	for _, response := range open {
+		_ = response.Body.Close()
+	}
+}
+
 // A watch counts with its headers for the memory of its tenant, because it holds them.
 func TestHeadersOfWatchesCount(t *testing.T) {
 	s := newSharedServer(t) // about 3 MB for each tenant

@@ -114,15 +114,16 @@ func (h *holdings) retain(bytes int) (memory.Reservation, bool) {
 	return h.server.memory.Retain(h.memoryTenant(), int64(bytes))
 }
 
-// retainAnswer counts an answer for its tenant until the client has read it.
+// retainAnswer counts an answer, with the head of its request, for its tenant until the
+// client has read it.
 // private is the number of bytes that only this answer holds. If the tenant has
 // too many unread answers, retainAnswer refuses an answer that is refusable.
 func (h *holdings) retainAnswer(size, private int, refusable bool) error {
 	if size <= promptAnswer {
 		return nil
 	}
-	tenant, use := h.memoryTenant(), int64(answerCost+private)
-	h.unread.Release() // a watch that has not begun, or an answer that was not sent
+	tenant, use := h.memoryTenant(), int64(answerCost+private+h.head)
+	h.unread.Release() // the head alone, a watch that has not begun, or an answer that was not sent
 	unread, ok := h.server.memory.Retain(tenant, use)
 	if !ok {
 		if refusable {
