@@ -3,9 +3,11 @@ package volume
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -134,6 +136,41 @@ func TestReplacedBlockDevice(t *testing.T) {
 	want(given)
 	if err := v.TearDown(t.Context(), pod.UID); err != nil || len(v.devices.known) > 0 {
 		t.Errorf("%d devices are held after the pod, %v", len(v.devices.known), err)
+	}
+}
+
+// exhausted is a machine on which so many devices can be opened, and then no file.
+type exhausted struct {
+	files.Memory
+	devices int
+}
+
+func (e *exhausted) HoldDevice(path string) (string, io.Closer, error) {
+	if e.devices--; e.devices < 0 {
+		return "", nil, syscall.EMFILE
+	}
+	return e.Memory.HoldDevice(path)
+}
+
+func (e *exhausted) ReadFile(path string, limit int64) ([]byte, error) {
+	if e.devices < 0 {
+		return nil, syscall.EMFILE
+	}
+	return e.Memory.ReadFile(path, limit)
+}
+
+// A device that cannot be held fails its volume, also if nothing can be read any more.
+func TestBlockDeviceThatCannotBeHeld(t *testing.T) {
+	disk := &exhausted{devices: 1} // for the check of what the path is
+	if err := errors.Join(disk.MkdirAll("/dev", 0o755), disk.WriteFile("/dev/disk", nil, fs.ModeDevice|0o600)); err != nil {
+		t.Fatal(err)
+	}
+	v := &Manager{Root: "/k", FS: disk, Mounter: disk, Claims: disks{}}
+	pod := podWith(nil, v1.Volume{Name: "d", VolumeSource: v1.VolumeSource{
+		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}}})
+	const want = `MapVolume.MapPodDevice failed for volume "disk" : too many open files`
+	if _, _, err := v.SetUp(t.Context(), pod, Facts{}); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

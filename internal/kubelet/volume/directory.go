@@ -202,14 +202,15 @@ func pathType(mode fs.FileMode) v1.HostPathType {
 func (v *Manager) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (string, error) {
 	before := v.mounted(pod, vol)
 	path, err := v.persistentOf(ctx, pod, vol)
-	if err != nil || !v.isBlock(pod, vol) {
-		return path, err
+	if err != nil {
+		return "", err
 	}
-	if before != "" && v.devices.get(podVolume{pod.UID, vol.Name}) != nil {
+	pv := v.resolved(pod.UID, vol)
+	if !isBlock(pv) || before != "" && v.devices.get(podVolume{pod.UID, vol.Name}) != nil {
 		return path, nil
 	}
 	if err := v.hold(pod.UID, vol, path, before == ""); err != nil {
-		return "", failed(v.resolved(pod.UID, vol), "MountVolume.SetUp", "MapVolume.MapPodDevice", err)
+		return "", failed(pv, "MountVolume.SetUp", "MapVolume.MapPodDevice", err)
 	}
 	return path, nil
 }
