@@ -79,7 +79,7 @@ type Volumes struct {
 	drivers *Registry
 	objects storagelisters.CSIDriverLister // nil without Client
 	synced  cache.InformerSynced
-	locks   locks
+	locks   Locks         // by the directories that volumes are staged in: known also without a record
 	freed   chan struct{} // asks Run to look for volumes to unstage
 	again   atomic.Bool   // without waiting for back-off
 
@@ -253,15 +253,16 @@ var ErrAttaching = errors.New("the volume is not attached yet")
 // many as its driver attaches. Waiting does not help the pod.
 var ErrAttachmentLimit = errors.New("Node has reached its volume attachment limit, rejecting pod") //nolint:staticcheck // upstream's wording
 
-// locks holds the volumes that a goroutine works on, by the directories that they
-// are staged in. These are known also where the record of a volume is missing.
-type locks struct {
+// Locks holds the volumes that a goroutine works on, by names or paths of theirs. The
+// zero value holds none.
+type Locks struct {
 	mu   sync.Mutex // guards held
 	held map[string]chan struct{}
 }
 
-// lock waits until no other goroutine works on the volume.
-func (l *locks) lock(ctx context.Context, volume string) (unlock func(), err error) {
+// Lock waits until no other goroutine works on the volume. It returns an error if ctx ends
+// before that.
+func (l *Locks) Lock(ctx context.Context, volume string) (unlock func(), err error) {
 	for {
 		l.mu.Lock()
 		busy := l.held[volume]

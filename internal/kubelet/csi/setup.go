@@ -74,7 +74,7 @@ func (v *Volumes) SetUp(ctx context.Context, pod *v1.Pod, source Source) (string
 	if err := m.awaitAttachment(ctx, before != ""); err != nil {
 		return "", err
 	}
-	unlock, err := v.locks.lock(ctx, v.stageDir(m.record.Driver, m.record.Handle))
+	unlock, err := v.locks.Lock(ctx, v.stageDir(m.record.Driver, m.record.Handle))
 	if err != nil {
 		return "", err
 	}

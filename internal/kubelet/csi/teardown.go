@@ -68,7 +68,7 @@ func (v *Volumes) takeDown(ctx context.Context, p *placed, name string, unmount 
 	if p.pod != "" {
 		staged = v.stageDir(p.Driver, p.Handle) // of no volume without a record: the pod's goroutine alone sets it up
 	}
-	unlock, err := v.locks.lock(ctx, staged)
+	unlock, err := v.locks.Lock(ctx, staged)
 	if err != nil {
 		return err
 	}

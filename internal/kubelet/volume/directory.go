@@ -261,6 +261,11 @@ func (v *Manager) persistentOf(ctx context.Context, pod *v1.Pod, vol *v1.Volume)
 	if err != nil {
 		return "", err
 	}
+	unlock, err := v.giving.Lock(ctx, path) // until it is recorded that the pod has it
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
 	local := &localVolume{v, pod, pv}
 	if err := local.checkUsers(); err != nil {
 		return "", err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -150,6 +151,55 @@ func TestLocalVolumeForOnePod(t *testing.T) {
 			t.Errorf("%s, once the first pod is gone: %s", mode, got)
 		}
 	}
+}
+
+// heldDisk is a disk on which giving a volume to a group waits until it is released.
+type heldDisk struct {
+	files.Memory
+	release chan struct{}
+}
+
+func (h *heldDisk) Share(string, int, bool, func()) error { <-h.release; return nil }
+
+// Of two pods that are about to get a local volume for one pod, one waits for the other,
+// and is refused.
+func TestLocalVolumeForOneOfTwoPodsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &heldDisk{release: make(chan struct{})}
+		if err := disk.MkdirAll("/mnt/disk", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+		pv.Spec.ClaimRef, pv.Spec.Local = &v1.ObjectReference{UID: "claim"}, &v1.LocalVolumeSource{Path: "/mnt/disk"}
+		pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
+		v := &Manager{Root: "/k", FS: disk, Mounter: disk, Claims: oneVolume{pv}}
+		begin := func(ctx context.Context, uid types.UID) <-chan error {
+			pod := podWith(nil, claimVolume(false))
+			pod.UID, pod.Spec.SecurityContext.FSGroup = uid, new(int64(1000))
+			done := make(chan error, 1)
+			go func() {
+				_, _, err := v.SetUp(ctx, pod, Facts{})
+				done <- err
+			}()
+			synctest.Wait()
+			return done
+		}
+		first := begin(t.Context(), "11111111-1111-1111-1111-111111111111")
+		second := begin(t.Context(), "22222222-2222-2222-2222-222222222222")
+		ctx, cancel := context.WithCancel(t.Context())
+		third := begin(ctx, "33333333-3333-3333-3333-333333333333")
+		cancel() // the pod is deleted
+		if err := <-third; !errors.Is(err, context.Canceled) {
+			t.Errorf("a pod that ends while it waits: %v", err)
+		}
+		close(disk.release)
+		if err := <-first; err != nil {
+			t.Errorf("the first pod: %v", err)
+		}
+		if err := <-second; err == nil || !strings.Contains(err.Error(), "already in use by another pod") {
+			t.Errorf("the second pod: %v", err)
+		}
+	})
 }
 
 // mountLog is a machine that tells what was mounted.

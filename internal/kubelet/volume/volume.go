@@ -73,6 +73,7 @@ type Manager struct {
 	Operations *Operations
 
 	devices heldDevices
+	giving  csi.Locks // by the path of a persistent volume of this node that a pod is about to get
 }
 
 // TrustBundles looks up cluster trust bundles.
