@@ -110,8 +110,8 @@ func (l *localVolume) mount() (string, error) {
 	if path == pathOf(l.pv) {
 		return path, nil
 	}
-	var err error
-	if l.mounted() == "" { // else path is the root of the volume, whose mode is its own
+	there, err := mounter.IsMountPoint(path)
+	if err == nil && !there { // else path is the root of the volume, whose mode is its own
 		if err = l.volumes.FS.MkdirAll(path, 0o750); err == nil {
 			err = mounter.Mount(pathOf(l.pv), path, "", []string{"bind"})
 		}

@@ -206,6 +206,14 @@ func TestLocalVolumeForOneOfTwoPodsAtOnce(t *testing.T) {
 type mountLog struct {
 	files.Memory
 	mounts []string
+	broken bool // nobody knows what is mounted
+}
+
+func (m *mountLog) IsMountPoint(path string) (bool, error) {
+	if m.broken {
+		return false, errors.New("input/output error")
+	}
+	return m.Memory.IsMountPoint(path)
 }
 
 func (m *mountLog) Mount(source, target, fstype string, options []string) error {
@@ -251,6 +259,11 @@ func TestMountOptionsOfALocalVolume(t *testing.T) {
 			t.Errorf("%s: the volume is at %q (%v), mounted were %q, want %q", step.name, paths["d"], err, disk.mounts, step.want)
 		}
 	}
+	disk.mounts, disk.broken = nil, true
+	if _, _, err := start().SetUp(t.Context(), pod, Facts{}); err == nil || len(disk.mounts) > 0 {
+		t.Errorf("it is not known what is mounted (%v), and mounted were %q", err, disk.mounts)
+	}
+	disk.broken = false
 	if err := start().TearDown(t.Context(), uid); err != nil {
 		t.Fatal(err)
 	}

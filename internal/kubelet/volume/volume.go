@@ -3,6 +3,7 @@
 //
 //	ROOT/pods/UID/
 //	  volumes/kubernetes.io~empty-dir/NAME       a directory, or a tmpfs
+//	  volumes/kubernetes.io~local-volume/PV      a local volume that has mount options
 //	  volumes/kubernetes.io~configmap/NAME/      written atomically:
 //	    ..2026_11_21_04_00_00.123/key            the payload
 //	    ..data -> ..2026_11_21_04_00_00.123      swapped by rename
