@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -42,12 +43,20 @@ func checkAffinity(newest func() *v1.Node, pv *v1.PersistentVolume) error {
 }
 
 // mountOptions returns the options that a persistent volume is to be mounted with: those
-// in its annotation, or else in its specification.
+// in its annotation, or else in its specification, of which each may be several.
 func mountOptions(pv *v1.PersistentVolume) []string {
-	if options := pv.Annotations[v1.MountOptionAnnotation]; options != "" {
-		return strings.Split(options, ",")
+	options := cmp.Or(pv.Annotations[v1.MountOptionAnnotation], strings.Join(pv.Spec.MountOptions, ","))
+	if options == "" {
+		return nil
 	}
-	return pv.Spec.MountOptions
+	return strings.Split(options, ",")
+}
+
+// isReadOnly reports whether a persistent volume, which may be nil, is a local one with
+// the mount option ro. Runtimes make the mount of a container writable unless they are
+// told otherwise: they do not keep the flags of what they bind.
+func isReadOnly(pv *v1.PersistentVolume) bool {
+	return pv != nil && pv.Spec.Local != nil && slices.Contains(mountOptions(pv), "ro")
 }
 
 // checkMountOptions returns an error for a directory of the host with mount options. It

@@ -236,7 +236,7 @@ func TestMountOptionsOfALocalVolume(t *testing.T) {
 	}
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
 	pv.Spec.ClaimRef, pv.Spec.Local = &v1.ObjectReference{UID: "claim"}, &v1.LocalVolumeSource{Path: "/mnt/disk"}
-	pv.Spec.MountOptions = []string{"ro", "noexec"}
+	pv.Spec.MountOptions = []string{"ro,noexec"}
 	start := func() *Manager {
 		return &Manager{Root: "/k", FS: disk, Mounter: disk, Claims: oneVolume{pv}, CSI: csi.New(csi.Config{Root: "/k", FS: disk, Mounter: disk})}
 	}
@@ -254,9 +254,13 @@ func TestMountOptionsOfALocalVolume(t *testing.T) {
 			}
 		}
 		disk.mounts = nil
-		paths, _, err := start().SetUp(t.Context(), pod, Facts{})
+		v := start()
+		paths, _, err := v.SetUp(t.Context(), pod, Facts{})
 		if err != nil || paths["d"] != target || !slices.Equal(disk.mounts, step.want) {
 			t.Errorf("%s: the volume is at %q (%v), mounted were %q, want %q", step.name, paths["d"], err, disk.mounts, step.want)
+		}
+		if mounts, err := v.Mounts(pod, &pod.Spec.Containers[0], paths, nil); err != nil || len(mounts) != 1 || !mounts[0].GetReadonly() {
+			t.Errorf("%s: the container has %v, %v", step.name, mounts, err)
 		}
 	}
 	disk.mounts, disk.broken = nil, true

@@ -306,7 +306,11 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		if vol == nil {
 			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", m.Name, c.Name)
 		}
-		if v.isBlock(pod, vol) {
+		var pv *v1.PersistentVolume
+		if claim, _ := podquery.ClaimName(pod, vol); claim != "" {
+			pv = v.resolved(pod.UID, vol)
+		}
+		if isBlock(pv) {
 			return nil, fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", m.Name)
 		}
 		sub := m.SubPath
@@ -325,7 +329,7 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		if hasBackstep(sub) {
 			return nil, fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", sub)
 		}
-		mount := &runtimeapi.Mount{ContainerPath: m.MountPath, Readonly: m.ReadOnly || readOnly(vol), Propagation: propagation(m.MountPropagation)}
+		mount := &runtimeapi.Mount{ContainerPath: m.MountPath, Readonly: m.ReadOnly || readOnly(vol) || isReadOnly(pv), Propagation: propagation(m.MountPropagation)}
 		if !filepath.IsAbs(mount.ContainerPath) {
 			mount.ContainerPath = "/" + mount.ContainerPath
 		}
