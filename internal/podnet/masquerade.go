@@ -25,8 +25,9 @@ const masqueradeChain = "postrouting"
 //	ip saddr POD-CIDR ip daddr != CLUSTER-CIDR oifname != BRIDGE masquerade
 //	ip saddr NODES ip daddr != CLUSTER-CIDR ip daddr != NODES oifname != NODES-LINK masquerade
 //
-// The table also has the chains of dropLoopback and isolateClusters, and of sealPods in
-// an encrypted network or guardTunnel in another one.
+// The table also has the chains of dropLoopback, isolateClusters and guardTunnel, and in an
+// encrypted network those of sealPods. Such a network has no tunnel to guard itself, but
+// its machine may be one of another cluster that has.
 func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -38,10 +39,9 @@ func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	n.dropLoopback(conn, t)
 	cluster := n.cluster(podCIDRs)
 	n.isolateClusters(conn, t, cluster)
+	n.guardTunnel(conn, t, podCIDRs)
 	if n.config.Encrypt {
 		n.sealPods(conn, t, cluster)
-	} else {
-		n.guardTunnel(conn, t, podCIDRs)
 	}
 	chain := conn.AddChain(&nftables.Chain{
 		Name: masqueradeChain, Table: t, Type: nftables.ChainTypeNAT,

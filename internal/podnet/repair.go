@@ -72,12 +72,12 @@ func (n *Network) tableIntact(podCIDRs []netip.Prefix) (bool, error) {
 		return false, fmt.Errorf("listing chains: %w", err)
 	}
 	found := 0
-	guards := []string{guardForward, guardInput}
+	wanted := []string{loopbackChain, neighbourChain, masqueradeChain, guardForward, guardInput}
 	if n.config.Encrypt {
-		guards = []string{sealIn, sealOut}
+		wanted = append(wanted, sealIn, sealOut)
 	}
 	for _, c := range chains {
-		if c.Table.Name == t.Name && slices.Contains(append(guards, loopbackChain, neighbourChain, masqueradeChain), c.Name) {
+		if c.Table.Name == t.Name && slices.Contains(wanted, c.Name) {
 			found++
 		}
 	}
@@ -86,9 +86,9 @@ func (n *Network) tableIntact(podCIDRs []netip.Prefix) (bool, error) {
 	isolated := len(neighbours(n.config)) * (len(n.cluster(podCIDRs)) + len(n.config.ServiceCIDRs))
 	guarded := rules[guardForward] == 2*len(podCIDRs) && rules[guardInput] == 2+len(n.cluster(podCIDRs))
 	if n.config.Encrypt {
-		guarded = rules[sealIn] == len(n.cluster(podCIDRs)) && rules[sealOut] == len(n.cluster(podCIDRs))
+		guarded = guarded && rules[sealIn] == len(n.cluster(podCIDRs)) && rules[sealOut] == len(n.cluster(podCIDRs))
 	}
-	return found == 5 && rules[loopbackChain] == 1 && rules[masqueradeChain] == masqueraded && rules[neighbourChain] == isolated && guarded, err
+	return found == len(wanted) && rules[loopbackChain] == 1 && rules[masqueradeChain] == masqueraded && rules[neighbourChain] == isolated && guarded, err
 }
 
 // attach puts the interfaces of running pods onto a bridge that was

@@ -494,14 +494,20 @@ func forget(name string) error {
 // address of a node in the cluster CIDR, to which pods of other nodes may send.
 func TestPodsDoNotReachTheTunnel(t *testing.T) {
 	needsIPv6(t)
-	m, world := newMachine(t, 1), netnstest.New(t)
-	connectNamespaces(t, m.ns, "eth0", "192.0.2.1/24", world, "eth0", "192.0.2.9/24")
-	netnstest.Do(t, world, func() error { return defaultRoute("eth0", "192.0.2.1") })
-	for _, c := range []struct {
-		from, at netns.NsHandle
-		address  string
-	}{{m.pod, world, "192.0.2.9"}, {m.pod, m.ns, "192.0.2.1"}, {world, m.ns, "10.244.1.1"}} {
-		closedToTunnels(t, c.from, c.at, c.address)
+	for name, encrypts := range map[string]bool{"plain": false, "encrypted": true} { // beside one that is not
+		t.Run(name, func(t *testing.T) {
+			m, world := newMachine(t, 1), netnstest.New(t)
+			m.network.config.Encrypt = encrypts
+			netnstest.Do(t, m.ns, func() error { return m.network.masquerade(m.own) })
+			connectNamespaces(t, m.ns, "eth0", "192.0.2.1/24", world, "eth0", "192.0.2.9/24")
+			netnstest.Do(t, world, func() error { return defaultRoute("eth0", "192.0.2.1") })
+			for _, c := range []struct {
+				from, at netns.NsHandle
+				address  string
+			}{{m.pod, world, "192.0.2.9"}, {m.pod, m.ns, "192.0.2.1"}, {world, m.ns, "10.244.1.1"}} {
+				closedToTunnels(t, c.from, c.at, c.address)
+			}
+		})
 	}
 }
 
