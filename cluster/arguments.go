@@ -22,6 +22,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/servicelb"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/pki"
+	"github.com/coracle-io/coracle/internal/podnet"
 	"github.com/coracle-io/coracle/internal/simnode"
 )
 
@@ -102,7 +103,7 @@ func (p *planeConfiguration) parseArguments() error {
 	ipam.AllocateNodeCIDRs = !o.joined() // then the control plane does, with prefix lengths of its own
 	ipam.ClusterCIDR = strings.Split(o.ClusterCIDR, ",")
 	ipam.ServiceClusterIPRange = strings.Split(o.ServiceCIDR, ",")
-	p.manager.Options.ServiceLB = servicelb.Options{NodeAddresses: p.mayHaveNodes(), Reserved: append(o.Ports.all(), o.tunnelPort()), Ranges: slices.Concat(prefixes(o.ClusterCIDR), prefixes(o.ServiceCIDR))}
+	p.manager.Options.ServiceLB = servicelb.Options{NodeAddresses: p.mayHaveNodes(), Reserved: append(o.Ports.all(), podnet.TunnelPort), Ranges: slices.Concat(prefixes(o.ClusterCIDR), prefixes(o.ServiceCIDR))}
 	p.manager.Leader.Configuration.LeaderElect, p.manager.Leader.Identity = new(shared), identity
 
 	if len(o.ControlPlane.Controllers) > 0 {

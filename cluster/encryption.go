@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/podnet"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/wireguard"
 )
@@ -119,12 +118,4 @@ func (e *encryption) write(ctx context.Context, client kubernetes.Interface, nod
 	defer cancel()
 	_, err = client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
-}
-
-// tunnelPort returns the UDP port at which nodes get packets of other machines.
-func (o *settings) tunnelPort() int {
-	if o.Encrypt {
-		return o.Ports.WireGuard
-	}
-	return podnet.TunnelPort
 }

@@ -33,7 +33,7 @@ func TestEncryptedNode(t *testing.T) {
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("before the node runs it has a key: %v", err)
 	}
-	if !slices.Contains(n.proxy.Reserved, 51820) || !networkConfig(n.settings).Encrypt {
+	if !slices.Contains(n.proxy.Reserved, 51820) || !slices.Contains(n.proxy.Reserved, podnet.TunnelPort) || !networkConfig(n.settings).Encrypt {
 		t.Errorf("the ports %v are reserved, and the network is %+v", n.proxy.Reserved, networkConfig(n.settings))
 	}
 	client := fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m", Annotations: map[string]string{"other": "stays"}}})
@@ -128,12 +128,12 @@ func TestEncryptionOfMachines(t *testing.T) {
 	if first, second := newEncryption(s.node(1)), newEncryption(s.node(2)); first == nil || second != nil {
 		t.Errorf("the first node encrypts with %+v, and a further one with %+v, want the first alone", first, second)
 	}
-	if s.tunnelPort() != 51820 || networkConfig(s.node(2)).Encrypt {
-		t.Errorf("the port is %d, and a further node seals its pods: %v", s.tunnelPort(), networkConfig(s.node(2)).Encrypt)
+	if s.Ports.WireGuard != 51820 || networkConfig(s.node(2)).Encrypt {
+		t.Errorf("the port is %d, and a further node seals its pods: %v", s.Ports.WireGuard, networkConfig(s.node(2)).Encrypt)
 	}
 	s.Encrypt = false
-	if newEncryption(s.node(1)) != nil || s.tunnelPort() != podnet.TunnelPort {
-		t.Errorf("without encryption the port is %d", s.tunnelPort())
+	if is := newEncryption(s.node(1)); is != nil {
+		t.Errorf("without encryption the first node encrypts with %+v", is)
 	}
 	o.Node.Count, o.Node.Network = 1, noNetwork
 	if _, err := complete(o); err == nil || !strings.HasPrefix(err.Error(), "Encrypt=true: another network connects the pods") {

@@ -171,7 +171,8 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	err = errors.Join(err, unknown)
 	n.proxy.Reserved = slices.DeleteFunc(append(served,
 		plane.api.Serving.Port, plane.manager.Serving.Port, plane.scheduler.Serving.Port,
-		int(k.Config.Configuration.Port), int(*k.Config.Configuration.HealthzPort), n.dns.Port, n.dns.MetricsPort, o.tunnelPort(),
+		int(k.Config.Configuration.Port), int(*k.Config.Configuration.HealthzPort), n.dns.Port, n.dns.MetricsPort,
+		o.Ports.WireGuard, podnet.TunnelPort, // which another cluster of this machine may use
 	), func(port int) bool { return port <= 0 })
 	if !o.further() { // which has its ports for itself
 		n.proxy.NeighbourPorts = o.Node.NeighbourPorts
