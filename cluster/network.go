@@ -149,13 +149,13 @@ func (n *Node) awaitRoutes(ctx context.Context) bool {
 	}
 }
 
-// shareNetwork lets further nodes reach the world by the first one, also before it
+// shareNetwork sets up what further nodes, and an encrypted network, need before this node
 // has pod CIDRs.
 func (n *Node) shareNetwork(ctx context.Context) {
 	err := n.network.ShareNodes()
 	supervise.Report(ctx, "PodNetwork", err)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Setting up masquerading for further nodes failed, will try again", "in", networkPeriod)
+		klog.FromContext(ctx).Error(err, "Setting up what the pod network needs before its pod CIDRs failed, will try again", "in", networkPeriod)
 	}
 }
 

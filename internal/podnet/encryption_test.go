@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/internal/netnstest"
+	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/wireguard"
 )
 
@@ -333,6 +335,38 @@ func TestUnknownKeysAreNotAnswered(t *testing.T) {
 	if err != nil || !errors.Is(received, unix.EAGAIN) {
 		t.Errorf("the pod has received what an unknown key sent: %v, %v", received, err)
 	}
+}
+
+// TestSealedBeforePodCIDRs checks that an encrypted network is sealed before its node has
+// pod CIDRs, and that a chain of it which others have emptied is missed.
+func TestSealedBeforePodCIDRs(t *testing.T) {
+	inNamespace(t, func() {
+		n := New(Config{Name: "t", ClusterCIDRs: prefixes("10.244.0.0/16", "fd00::/48"), Encrypt: true})
+		for range 2 {
+			if err := n.ShareNodes(); err != nil {
+				t.Error(err)
+			}
+		}
+		rules, err := nft.CountRules(0, table("t"))
+		if err != nil || rules[sealIn] != 2 || rules[sealOut] != 2 {
+			t.Errorf("the rules are %v, %v; want 2 of each seal", rules, err)
+		}
+		if intact, err := n.tableIntact(nil); !intact || err != nil {
+			t.Errorf("the table is intact: %v, %v", intact, err)
+		}
+		conn, err := nftables.New()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		conn.FlushChain(&nftables.Chain{Name: sealOut, Table: table("t")})
+		if err := conn.Flush(); err != nil {
+			t.Error(err)
+		}
+		if intact, err := n.tableIntact(nil); intact || err != nil {
+			t.Errorf("without its rules the table is intact: %v, %v", intact, err)
+		}
+	})
 }
 
 // TestPodsAreSealed checks that packets with the address of a pod do not arrive from

@@ -57,11 +57,12 @@ func (n *Network) masquerade(podCIDRs []netip.Prefix) error {
 	return conn.Flush()
 }
 
-// ShareNodes lets further nodes reach the world by this one before it has pod
-// CIDRs, with which Configure does so. It does nothing without further nodes, and
-// if the table is there.
+// ShareNodes does what cannot wait for this node's pod CIDRs, with which Configure does
+// it: it lets further nodes reach the world by this one, and seals an encrypted network,
+// because the node itself sends to pods before. It does nothing if there is neither, or
+// the table is there.
 func (n *Network) ShareNodes() error {
-	if len(n.config.Nodes) == 0 {
+	if len(n.config.Nodes) == 0 && !n.config.Encrypt {
 		return nil
 	}
 	conn, err := nftables.New()
@@ -76,8 +77,10 @@ func (n *Network) ShareNodes() error {
 	if slices.ContainsFunc(chains, func(c *nftables.Chain) bool { return c.Table.Name == t.Name }) {
 		return nil
 	}
-	if err := setKernel(n.config.Nodes, n.config.Forwarding); err != nil {
-		return err
+	if len(n.config.Nodes) > 0 {
+		if err := setKernel(n.config.Nodes, n.config.Forwarding); err != nil {
+			return err
+		}
 	}
 	return n.masquerade(nil)
 }
