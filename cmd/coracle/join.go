@@ -253,7 +253,7 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 	setNodes(&s.Options, network)
 	f.up.join = func(ctx context.Context, rec host.Record) error {
 		// The settings are those of a former join if that was interrupted.
-		if rec.Node.Joined == nil || *rec.Node.Joined != joined || rec.ServiceCIDR != network.ServiceCIDR || rec.ClusterCIDR != network.ClusterCIDR {
+		if !isLeftOf(rec, joined, network) {
 			return fmt.Errorf("%s has what is left of another join, which was interrupted: remove it with coracle leave %s, and join again", rec.DataDir, rec.Name)
 		}
 		node, err := nodeNameOf(rec)
@@ -266,6 +266,13 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 		return identityOf(rec).Request(ctx, found, token, node)
 	}
 	return nil
+}
+
+// isLeftOf reports whether a record is that of a join to a cluster with this network. A
+// node of an encrypted one has a port for that.
+func isLeftOf(rec host.Record, joined cluster.JoinedNode, network nodejoin.Network) bool {
+	return rec.Node.Joined != nil && *rec.Node.Joined == joined && rec.ServiceCIDR == network.ServiceCIDR && rec.ClusterCIDR == network.ClusterCIDR &&
+		(rec.Ports.WireGuard != 0) == (network.Encryption != "")
 }
 
 // setNodes sets what a machine must know of the nodes of others.

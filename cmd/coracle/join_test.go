@@ -8,7 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/bootstraptoken"
+	"github.com/coracle-io/coracle/internal/host"
+	"github.com/coracle-io/coracle/internal/nodejoin"
 )
 
 func TestBadJoins(t *testing.T) {
@@ -75,6 +78,36 @@ func TestJoinArguments(t *testing.T) {
 	none := &joinFlags{up: newUpFlags()}
 	if err := none.setArguments(); err != nil || len(none.up.settings.Options.KubeletArgs) > 0 || len(none.up.set) > 0 {
 		t.Errorf("without flags: %q, %q, %v", none.up.settings.Options.KubeletArgs, none.up.set, err)
+	}
+}
+
+// What an interrupted join has left serves another one to the same cluster alone, and not to
+// one that took its place and encrypts.
+func TestLeftOfJoin(t *testing.T) {
+	joined := cluster.JoinedNode{Server: "https://api.example:6443", NodeMaskSizeIPv4: 24, NodeMaskSizeIPv6: 64}
+	plain := nodejoin.Network{ServiceCIDR: "10.96.0.0/16", ClusterCIDR: "10.244.0.0/16"}
+	encrypted := plain
+	encrypted.Encryption = nodejoin.WireGuard
+	of := func(network nodejoin.Network) (rec host.Record) {
+		at := joined
+		rec.Node.Joined, rec.ServiceCIDR, rec.ClusterCIDR = &at, network.ServiceCIDR, network.ClusterCIDR
+		if network.Encryption != "" {
+			rec.Ports.WireGuard = 51821
+		}
+		return rec
+	}
+	other := plain
+	other.ClusterCIDR = "10.245.0.0/16"
+	for _, c := range []struct {
+		rec     host.Record
+		network nodejoin.Network
+		want    bool
+	}{
+		{of(plain), plain, true}, {of(encrypted), encrypted, true}, {of(plain), encrypted, false}, {of(encrypted), plain, false}, {of(other), plain, false}, {host.Record{}, plain, false},
+	} {
+		if got := isLeftOf(c.rec, joined, c.network); got != c.want {
+			t.Errorf("%+v is left of a join to %+v: %v", c.rec, c.network, got)
+		}
 	}
 }
 
