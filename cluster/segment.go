@@ -303,7 +303,14 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 		case <-ready:
 		}
 	}
-	supervise.Go(ctx, func() { n.addresses.List.Each(ctx, nodes.signal) })
+	supervise.Go(ctx, func() {
+		n.addresses.List.Each(ctx, func() {
+			if encryption != nil {
+				encryption.Moved()
+			}
+			nodes.signal()
+		})
+	})
 	n.applyRoutes(ctx, nodes, through(encryption))
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -105,6 +106,27 @@ func remove(link netlink.Link) error {
 		}
 	}
 	return err
+}
+
+// Moved says that the machine has other addresses. The next Apply gives all peers their
+// endpoints again, so that what is sent to them leaves from the address that the machine
+// has now: the program answers from the one to which a peer has sent, and would notice
+// after 15 seconds that it is gone.
+func (d *Device) Moved() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	forget(d.last)
+	if d.program != nil {
+		forget(d.program.peers)
+	}
+}
+
+// forget makes all peers differ from those that are wanted, but not their keys: those of
+// nodes that are gone must be removed.
+func forget(peers []Peer) {
+	for i := range peers {
+		peers[i].Endpoint = netip.AddrPort{}
+	}
 }
 
 // Stop ends what this process does for the interface, which goes with it if the kernel

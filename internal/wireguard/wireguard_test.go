@@ -99,6 +99,21 @@ func TestDifference(t *testing.T) {
 	}
 }
 
+// TestMoved checks that a machine with other addresses gives all peers their endpoints
+// again, and still removes those that are gone.
+func TestMoved(t *testing.T) {
+	a, b := peer(1, "192.0.2.1:1", "10.244.1.0/24"), peer(2, "192.0.2.2:1", "10.244.2.0/24")
+	d := &Device{last: []Peer{a, b}, program: &program{peers: []Peer{a, b}}}
+	d.Moved()
+	for _, has := range [][]Peer{d.last, d.program.peers} {
+		gone, set := difference(has, []Peer{a})
+		if !slices.Equal(gone, []Key{b.Key}) || !slices.EqualFunc(set, []Peer{a}, Peer.equal) {
+			t.Errorf("gone are %v, and %v are set", gone, set)
+		}
+	}
+	new(Device).Moved() // before the first Apply
+}
+
 func TestConfiguration(t *testing.T) {
 	hex := func(digits string) string { return strings.Repeat(digits, 32) }
 	want := "public_key=" + hex("0a") + "\nremove=true\n" +
