@@ -89,8 +89,7 @@ func TestLeftOfJoin(t *testing.T) {
 	encrypted := plain
 	encrypted.Encryption = nodejoin.WireGuard
 	of := func(network nodejoin.Network) (rec host.Record) {
-		at := joined
-		rec.Node.Joined, rec.ServiceCIDR, rec.ClusterCIDR = &at, network.ServiceCIDR, network.ClusterCIDR
+		rec.Node.Joined, rec.ServiceCIDR, rec.ClusterCIDR = new(joined), network.ServiceCIDR, network.ClusterCIDR
 		if network.Encryption != "" {
 			rec.Ports.WireGuard = 51821
 		}
