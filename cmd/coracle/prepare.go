@@ -421,9 +421,10 @@ const statusPoll = 500 * time.Millisecond
 // supervisor was killed just before.
 var errEnded = errors.New("the cluster has ended")
 
-// awaitWorking waits until all of a running cluster works, except for manifests that
-// it cannot apply. It prints what does not work, and gives up after --timeout, or at
-// once if waiting cannot help. The error is errEnded if the cluster does not run.
+// awaitWorking waits until all of a running cluster works, except for what does not keep
+// it from working (minorError). It prints what does not work, and gives up after
+// --timeout, or at once if waiting cannot help. The error is errEnded if the cluster does
+// not run.
 func (f *upFlags) awaitWorking(ctx context.Context, rec host.Record) error {
 	timeout := time.NewTimer(f.timeout)
 	defer timeout.Stop()

@@ -190,9 +190,11 @@ func (c *clusterStatus) inspect(all []processes.Process) (problems []error) {
 type minorError struct{ error }
 
 // isMinor reports whether the conditions of a component are of that kind: what is wrong
-// with manifests, which their author mends, and ports of Ingresses that others have.
+// with manifests, which their author mends, ports of Ingresses that others have, and an
+// address that the machine has lost, as a laptop that left its network: the API server
+// answers on the machine, and the node is ready.
 func isMinor(c cluster.Component) bool {
-	return (c.Name == "manifests" || c.Name == "ingress") && c.Phase != cluster.BackOff
+	return slices.Contains([]string{"addresses", "ingress", "manifests"}, c.Name) && c.Phase != cluster.BackOff
 }
 
 // suspended returns an error if a process of the cluster is suspended.

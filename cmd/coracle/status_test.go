@@ -46,13 +46,15 @@ func TestProblemsOfProcesses(t *testing.T) {
 	}
 }
 
-// A manifest that cannot be applied and a port of Ingresses that is taken are problems,
-// and up does not wait for them.
-func TestManifestsAndIngressesAreNoPartOfReadiness(t *testing.T) {
+// A manifest that cannot be applied, a port of Ingresses that is taken and an address that
+// the machine has lost are problems, and up does not wait for them.
+func TestManifestsIngressesAndAddressesAreNoPartOfReadiness(t *testing.T) {
 	p := processes.Process{Name: processes.ControlPlane, PID: 1, Ready: true, Since: time.Now()}
 	for components, ready := range map[string]bool{
 		`[{"name":"manifests","phase":"Running","conditions":[{"name":"Manifests","message":"a.yaml: unknown field"}]}]`:                                                  true,
 		`[{"name":"ingress","phase":"Running","conditions":[{"name":"HTTP","message":"port 80 is taken"}]}]`:                                                              true,
+		`[{"name":"addresses","phase":"Running","conditions":[{"name":"Address","message":"this machine has lost 192.0.2.2"}]}]`:                                          true,
+		`[{"name":"addresses","phase":"BackOff","lastError":"panic"}]`:                                                                                                    false,
 		`[{"name":"ingress","phase":"BackOff","lastError":"panic"}]`:                                                                                                      false,
 		`[{"name":"manifests","phase":"BackOff","lastError":"panic"}]`:                                                                                                    false,
 		`[{"name":"manifests","phase":"Running","conditions":[{"name":"Manifests","message":"a.yaml"}]},{"name":"dns","phase":"Running","conditions":[{"message":"b"}]}]`: false,
