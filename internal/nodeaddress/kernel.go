@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
@@ -50,8 +49,8 @@ func (Kernel) Addresses() ([]Address, error) {
 func nameOf(index int, names map[int]string) string {
 	name, known := names[index]
 	if !known {
-		if i, err := net.InterfaceByIndex(index); err == nil {
-			name = i.Name
+		if link, err := netlink.LinkByIndex(index); err == nil { // unlike net.InterfaceByIndex, it does not list all
+			name = link.Attrs().Name
 		}
 		names[index] = name
 	}
