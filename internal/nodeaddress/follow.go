@@ -5,6 +5,7 @@
 //	kernel ── netlink ──► Follower ── choose ──► List ──► kubelet, routes, announcer ...
 //
 // A node keeps its address as long as its machine has it, also when another one comes.
+// A loopback address gives way: no other machine reaches it.
 package nodeaddress
 
 import (
@@ -102,12 +103,16 @@ func (f *Follower) step(ctx context.Context) error {
 			continue // no address of this machine is meant
 		}
 		a = a.Unmap()
-		if at := slices.IndexFunc(here, func(h Address) bool { return h.Prefix.Addr() == a }); at >= 0 {
+		var next netip.Addr
+		switch at := slices.IndexFunc(here, func(h Address) bool { return h.Prefix.Addr() == a }); {
+		case at < 0:
+			lost = true
+			next, err = f.replace(a, here)
+		case a.IsLoopback() && f.Fixed == "": // the machine had no network when the node began
+			next, err = f.next(a, here)
+		default:
 			f.had[a] = here[at].Interface
-			continue
 		}
-		lost = true
-		next, err := f.replace(a, here)
 		errs = append(errs, err)
 		if next.IsValid() {
 			after[i] = next.String()
@@ -141,17 +146,23 @@ func (f *Follower) replace(lost netip.Addr, here []Address) (netip.Addr, error) 
 		}
 		return netip.Addr{}, fmt.Errorf("this machine has lost %s, the address of its node: %s", lost, f.Fixed)
 	}
-	defaults, err := f.Machine.DefaultRoutes(lost.Is4())
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	next := choose(lost, had, f.known, here, defaults)
-	if next.IsValid() {
-		return next, nil
+	next, err := f.next(lost, here)
+	if err != nil || next.IsValid() {
+		return next, err
 	}
 	family := "IPv6"
 	if lost.Is4() {
 		family = "IPv4"
 	}
 	return netip.Addr{}, fmt.Errorf("this machine has lost %s, the address of its node, and has no %s address with a default route, nor a new one on the same interface: the node gets the next one", lost, family)
+}
+
+// next returns the address that takes the place of one of the node's, an invalid one if
+// there is none.
+func (f *Follower) next(of netip.Addr, here []Address) (netip.Addr, error) {
+	defaults, err := f.Machine.DefaultRoutes(of.Is4())
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return choose(of, f.had[of], f.known, here, defaults), nil
 }

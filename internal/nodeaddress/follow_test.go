@@ -137,6 +137,27 @@ func TestANodeFollowsItsMachine(t *testing.T) {
 	})
 }
 
+// TestAMachineGetsItsNetworkLate checks that a node that began without a network leaves
+// loopback with the first default route, and one whose address was given does not.
+func TestAMachineGetsItsNetworkLate(t *testing.T) {
+	loopback, first := passing("", "127.0.0.1/8"), on("eth0", "192.0.2.2/24")
+	for fixed, want := range map[string]string{"": "192.0.2.2", "it was given": "127.0.0.1"} {
+		follow(t, fixed, []Address{loopback}, []string{"127.0.0.1"}, func(b *followed) {
+			b.wants("at the start", "127.0.0.1", 0, "")
+			b.machine.set([]Address{loopback, first})
+			b.settle()
+			b.wants("without a default route", "127.0.0.1", 0, "")
+			b.machine.set([]Address{loopback, first}, by("eth0", "192.0.2.1"))
+			b.settle()
+			moves := 0
+			if fixed == "" {
+				moves = 1
+			}
+			b.wants("with one", want, moves, "")
+		})
+	}
+}
+
 // TestAMessageOfTheKernelIsLost checks that the node then follows a moment later.
 func TestAMessageOfTheKernelIsLost(t *testing.T) {
 	follow(t, "", []Address{on("eth0", "192.0.2.2/24")}, []string{"192.0.2.2"}, func(b *followed) {
