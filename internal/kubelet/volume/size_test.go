@@ -39,7 +39,7 @@ func TestSizeOfVolumesInMemory(t *testing.T) {
 			v1.Volume{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
 			v1.Volume{Name: "work", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &small}}},
 		)
-		pod.Spec.Containers = []v1.Container{{Resources: v1.ResourceRequirements{Limits: test.limits}}}
+		pod.Spec.Containers[0].Resources.Limits = test.limits
 		if test.change != nil {
 			test.change(&pod.Spec)
 		}
