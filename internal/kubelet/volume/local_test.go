@@ -3,8 +3,11 @@ package volume
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -276,6 +279,54 @@ func TestMountOptionsOfALocalVolume(t *testing.T) {
 	}
 	if raw, err := disk.ReadFile("/mnt/disk/file", 10); err != nil || string(raw) != "data" {
 		t.Errorf("the data is %q, %v", raw, err)
+	}
+}
+
+// The same on the machine's own disk and mounts: the container cannot write, and the end
+// of the pod leaves no mount and all of the data.
+func TestMountOptionsOnTheMachine(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	const uid = types.UID("11111111-1111-1111-1111-111111111111")
+	data := t.TempDir()
+	if err := os.WriteFile(filepath.Join(data, "file"), []byte("data"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+	pv.Spec.ClaimRef, pv.Spec.Local = &v1.ObjectReference{UID: "claim"}, &v1.LocalVolumeSource{Path: data}
+	pv.Spec.MountOptions = []string{"ro", "noatime", "discard"}
+	v := &Manager{Root: t.TempDir(), FS: files.OS{}, Mounter: files.OS{}, Claims: oneVolume{pv}}
+	v.CSI = csi.New(csi.Config{Root: v.Root, FS: v.FS, Mounter: v.Mounter})
+	end := func() {
+		if err := v.TearDown(context.Background(), uid); err != nil {
+			t.Error(err)
+		}
+	}
+	defer end() // also after a failure
+	pod := podWith(nil, claimVolume(false))
+	pod.UID = uid
+	for range 2 {
+		paths, outdated, err := v.SetUp(t.Context(), pod, Facts{})
+		if err != nil || len(outdated) > 0 {
+			t.Fatal(err, outdated)
+		}
+		if mounts, err := v.Mounter.Below(v.Root); err != nil || !slices.Equal(mounts, []string{paths["d"]}) {
+			t.Errorf("mounted are %q (%v), want %s", mounts, err, paths["d"])
+		}
+		if err := os.WriteFile(filepath.Join(paths["d"], "new"), nil, 0o600); !errors.Is(err, syscall.EROFS) {
+			t.Errorf("writing to the volume: %v", err)
+		}
+	}
+	end()
+	if mounts, err := v.Mounter.Below(v.Root); err != nil || len(mounts) > 0 {
+		t.Errorf("still mounted: %q, %v", mounts, err)
+	}
+	if raw, err := os.ReadFile(filepath.Join(data, "file")); err != nil || string(raw) != "data" {
+		t.Errorf("the data is %q, %v", raw, err)
+	}
+	if _, err := os.Stat(v.PodDir(uid)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory of the pod: %v", err)
 	}
 }
 
