@@ -105,8 +105,8 @@ func end(in Input, c *v1.Container, newest *cri.Container, st *v1.ContainerStatu
 }
 
 // lost returns the end of a container whose state the runtime does not know, nil if it is
-// not known to have run. One that ran has failed: it must not run twice in a pod that
-// never restarts, nor make a pod Pending that runs.
+// not known to have run. One that ran has failed: it must not make a pod Pending that runs,
+// nor run twice where the pod never restarts and has nothing else to do.
 func lost(st, previous *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	switch {
 	case previous.State.Running != nil:
