@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -57,8 +58,23 @@ func without(drivers []storagev1.CSINodeDriver, name string) []storagev1.CSINode
 	return slices.DeleteFunc(slices.Clone(drivers), func(d storagev1.CSINodeDriver) bool { return d.Name == name })
 }
 
+// newObject returns a CSINode object without drivers.
+func newObject(node *v1.Node) *storagev1.CSINode {
+	return &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{
+		Name: node.Name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
+	}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}}}
+}
+
+// isOfEarlierNode reports whether a CSINode object belongs to a Node object of the
+// name that was deleted. The garbage collector is about to delete it.
+func isOfEarlierNode(object *storagev1.CSINode, node *v1.Node) bool {
+	isNode := func(ref metav1.OwnerReference) bool { return ref.Kind == "Node" }
+	isThis := func(ref metav1.OwnerReference) bool { return ref.UID == node.UID }
+	return slices.ContainsFunc(object.OwnerReferences, isNode) && !slices.ContainsFunc(object.OwnerReferences, isThis)
+}
+
 // write changes the drivers of the CSINode object, and creates the object if it
-// is missing. change may be nil.
+// is missing, or was that of an earlier Node object. change may be nil.
 func (r *Registry) write(ctx context.Context, change func([]storagev1.CSINodeDriver) []storagev1.CSINodeDriver) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
@@ -69,10 +85,13 @@ func (r *Registry) write(ctx context.Context, change func([]storagev1.CSINodeDri
 	objects := r.volumes.Client.Kubernetes.StorageV1().CSINodes()
 	return apiretry.OnError(apiretry.DefaultBackoff, func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }, func() error {
 		object, err := objects.Get(ctx, node.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			object = &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{
-				Name: node.Name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
-			}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}}}
+		missing := apierrors.IsNotFound(err)
+		if err == nil && isOfEarlierNode(object, node) {
+			err = objects.Delete(ctx, object.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(object.UID))})
+			missing = err == nil || apierrors.IsNotFound(err)
+		}
+		if missing {
+			object = newObject(node)
 			if change != nil {
 				object.Spec.Drivers = change(object.Spec.Drivers)
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/klog/v2"
@@ -25,6 +26,8 @@ type Registry struct {
 
 	writing sync.Mutex // held while the CSINode object is written
 
+	owner types.UID // the Node object of the CSINode object, for run only
+
 	mu      sync.Mutex // guards drivers
 	drivers map[string]*driver
 }
@@ -34,10 +37,19 @@ type driver struct {
 	endpoint string
 	version  *version.Version
 	asked    time.Time // when it was last asked about the node
+	node     types.UID // the Node object that shows it
 }
 
 func newRegistry(v *Volumes) *Registry {
 	return &Registry{volumes: v, drivers: make(map[string]*driver)}
+}
+
+// node returns the UID of the newest known Node object, "" if there is none.
+func (r *Registry) node() types.UID {
+	if node := r.volumes.Node(); node != nil {
+		return node.UID
+	}
+	return ""
 }
 
 // endpoint returns the socket of a driver.
@@ -102,11 +114,12 @@ func (r *Registry) Register(ctx context.Context, p pluginwatcher.Plugin) error {
 	if err != nil {
 		return err
 	}
+	node := r.node()
 	if err := r.install(ctx, p.Name, about); err != nil {
 		return fmt.Errorf("error updating CSINode object with CSI driver node info: %w", err)
 	}
 	r.mu.Lock()
-	r.drivers[p.Name] = &driver{endpoint: p.Endpoint, version: highest, asked: time.Now()}
+	r.drivers[p.Name] = &driver{endpoint: p.Endpoint, version: highest, asked: time.Now(), node: node}
 	r.mu.Unlock()
 	r.volumes.wakePods(p.Name)
 	r.volumes.again.Store(true)
@@ -164,19 +177,29 @@ func askNode(ctx context.Context, endpoint string) (*csipb.NodeGetInfoResponse, 
 // updatePeriod is how often run looks for drivers to ask again.
 const updatePeriod = 10 * time.Second
 
+// ensure creates the CSINode object of a Node object that it has not seen.
+func (r *Registry) ensure(ctx context.Context) error {
+	node := r.node()
+	if node != "" && node == r.owner {
+		return nil
+	}
+	if err := r.write(ctx, nil); err != nil {
+		return err
+	}
+	r.owner = node
+	return nil
+}
+
 // run creates the CSINode object, and asks drivers from time to time how many
-// volumes the node can have, until ctx ends.
+// volumes the node can have, until ctx ends. After the Node object was deleted, it
+// shows the drivers for the next one.
 func (r *Registry) run(ctx context.Context) {
 	if r.volumes.Client == nil {
 		return
 	}
 	for wait := firstRetry; ; wait = min(2*wait, updatePeriod) {
-		err := r.write(ctx, nil)
-		if err == nil {
+		if r.tryEnsure(ctx) {
 			break
-		}
-		if !errors.Is(err, errNoNode) && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Creating the CSINode object failed, will try again")
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -189,24 +212,32 @@ func (r *Registry) run(ctx context.Context) {
 	var group supervise.WaitGroup
 	defer group.Wait()
 	supervise.Every(ctx, updatePeriod, func() {
+		r.tryEnsure(ctx)
 		for _, name := range r.due() {
 			group.Go(ctx, func() { supervise.Contain(ctx, "volumes", func() { r.ask(ctx, name) }) })
 		}
 	})
 }
 
-// due returns the drivers that are to be asked again now.
+// tryEnsure calls ensure, logs an error, and reports success.
+func (r *Registry) tryEnsure(ctx context.Context) bool {
+	err := r.ensure(ctx)
+	if err != nil && !errors.Is(err, errNoNode) && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Creating the CSINode object failed, will try again")
+	}
+	return err == nil
+}
+
+// due returns the drivers that are to be asked again now: those that the Node object
+// does not show, and those whose period has passed.
 func (r *Registry) due() []string {
+	node := r.node()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(r.drivers)) {
-		object, err := r.volumes.driverObject(name)
-		if err != nil || object == nil || object.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
-			continue
-		}
-		period := max(time.Duration(min(*object.Spec.NodeAllocatableUpdatePeriodSeconds, int64(time.Hour*24*365/time.Second)))*time.Second, updatePeriod)
-		if d := r.drivers[name]; time.Since(d.asked) >= period {
+		d := r.drivers[name]
+		if node != "" && d.node != node || r.expired(name, d) {
 			d.asked = time.Now()
 			out = append(out, name)
 		}
@@ -214,12 +245,24 @@ func (r *Registry) due() []string {
 	return out
 }
 
-// ask updates what the CSINode object says about a driver.
+// expired reports whether a driver has not been asked for as long as its CSIDriver
+// object says.
+func (r *Registry) expired(name string, d *driver) bool {
+	object, err := r.volumes.driverObject(name)
+	if err != nil || object == nil || object.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
+		return false
+	}
+	period := max(time.Duration(min(*object.Spec.NodeAllocatableUpdatePeriodSeconds, int64(time.Hour*24*365/time.Second)))*time.Second, updatePeriod)
+	return time.Since(d.asked) >= period
+}
+
+// ask updates what the CSINode and Node objects say about a driver.
 func (r *Registry) ask(ctx context.Context, name string) {
 	endpoint, err := r.endpoint(name)
 	if err != nil {
 		return // it is gone
 	}
+	node := r.node()
 	about, err := askNode(ctx, endpoint)
 	if err == nil {
 		if again, gone := r.endpoint(name); gone != nil || again != endpoint {
@@ -227,7 +270,15 @@ func (r *Registry) ask(ctx context.Context, name string) {
 		}
 		err = r.install(ctx, name, about)
 	}
-	if err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Updating the allocatable volumes of a CSI driver failed, will try again", "driver", name)
+	if err != nil {
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Updating what the API says about a CSI driver failed, will try again", "driver", name)
+		}
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d := r.drivers[name]; d != nil && d.endpoint == endpoint {
+		d.node = node
 	}
 }
