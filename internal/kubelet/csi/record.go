@@ -32,8 +32,8 @@ func (r *record) volume() v1.UniqueVolumeName { return csivolume.UniqueName(r.Dr
 // maxRecord bounds a record. A volume's attributes are not in it.
 const maxRecord = 64 << 10
 
-// errNoRecord says that a directory of a volume has no record, or one that was
-// not written completely. No call to a driver followed it.
+// errNoRecord says that a directory of a volume has no record, or one that is damaged.
+// No call to a driver followed a record that was not written completely.
 var errNoRecord = errors.New("which volume it is was not recorded")
 
 // writeRecord records a volume in its directory.
@@ -62,6 +62,17 @@ func (v *Volumes) readRecord(dir string) (record, error) {
 		return r, errNoRecord
 	}
 	return r, nil
+}
+
+// readStaged returns the record in the directory of a staged volume. A record of a volume
+// that belongs into another directory is damaged: its driver would be called about the
+// wrong volume.
+func (v *Volumes) readStaged(dir string) (record, error) {
+	r, err := v.readRecord(dir)
+	if err == nil && v.stageDir(r.Driver, r.Handle) != dir {
+		return record{}, errNoRecord
+	}
+	return r, err
 }
 
 // placed is a volume that a pod has, or that is staged.
@@ -134,7 +145,7 @@ func (v *Volumes) staged() ([]placed, error) {
 		}
 		for _, name := range names {
 			p := placed{dir: filepath.Join(v.stagesDir(), driver, name)}
-			p.record, p.err = v.readRecord(p.dir)
+			p.record, p.err = v.readStaged(p.dir)
 			out = append(out, p)
 		}
 	}

@@ -64,9 +64,9 @@ func (v *Volumes) takeDown(ctx context.Context, p *placed, name string, unmount 
 	if p.err != nil && !lost {
 		return p.err
 	}
-	staged := p.dir
+	staged, read := p.dir, v.readStaged
 	if p.pod != "" {
-		staged = v.stageDir(p.Driver, p.Handle) // of no volume without a record: the pod's goroutine alone sets it up
+		staged, read = v.stageDir(p.Driver, p.Handle), v.readRecord // of no volume without a record: the pod's goroutine alone sets it up
 	}
 	unlock, err := v.locks.Lock(ctx, staged)
 	if err != nil {
@@ -74,7 +74,7 @@ func (v *Volumes) takeDown(ctx context.Context, p *placed, name string, unmount 
 	}
 	defer unlock()
 	if lost {
-		if _, err := v.readRecord(p.dir); !errors.Is(err, errNoRecord) {
+		if _, err := read(p.dir); !errors.Is(err, errNoRecord) {
 			return err
 		}
 		return v.discard(p.dir, target)

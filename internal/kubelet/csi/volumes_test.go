@@ -306,6 +306,33 @@ func TestRunUnstagesWhatNoPodHas(t *testing.T) {
 	}
 }
 
+// A record that lies in the directory of another volume has no driver called, which would
+// undo what is staged in its own, and nothing is unmounted for it.
+func TestRecordInTheDirectoryOfAnotherVolume(t *testing.T) {
+	b := newBench(t, csiDriver())
+	v := b.volumes(b.files)
+	if _, err := v.SetUp(t.Context(), pod(podUID), persistent()); err != nil {
+		t.Fatal(err)
+	}
+	other := v.stageDir(driverName, "vol-2")
+	raw, err := b.files.ReadFile(v.stageDir(driverName, "vol-1")+"/"+recordName, maxRecord)
+	err = errors.Join(err, b.files.MkdirAll(other+"/"+stagingName, 0o750), b.files.Replace(other+"/"+recordName, raw, 0o644),
+		b.files.Mount("/data/vol-2", other+"/"+stagingName, "", nil), v.TearDown(t.Context(), podUID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.driver.Calls()
+	if err := unstage(t.Context(), v); err == nil || !strings.Contains(err.Error(), other+"/"+recordName+" is missing or damaged") {
+		t.Errorf("error: %v", err)
+	}
+	if calls := b.driver.Calls(); !slices.Equal(calls, []string{"NodeUnstageVolume"}) {
+		t.Errorf("the driver was called for %q", calls)
+	}
+	if mounts, _ := b.files.Below(root); !slices.Equal(mounts, []string{other + "/" + stagingName}) {
+		t.Errorf("mounted are %q", mounts)
+	}
+}
+
 // A driver was replaced by a version that stages nothing. It knows no call that would
 // unstage what the earlier version has staged.
 func TestDriverThatStagesNoLonger(t *testing.T) {
