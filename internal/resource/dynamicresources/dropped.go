@@ -72,11 +72,6 @@ func allocationFields() []feature.Field[resourcev1.AllocationResult] {
 			Used:  func(a *resourcev1.AllocationResult) bool { return a.AllocationTimestamp != nil },
 			Clear: func(a *resourcev1.AllocationResult) { a.AllocationTimestamp = nil },
 		},
-		partField(feature.DRAConsumableCapacity, eachResult,
-			func(r *resourcev1.DeviceRequestAllocationResult) bool {
-				return r.ShareID != nil || r.ConsumedCapacity != nil
-			},
-			func(r *resourcev1.DeviceRequestAllocationResult) { r.ShareID, r.ConsumedCapacity = nil, nil }),
 	}
 }
 
@@ -86,24 +81,43 @@ func eachResult(a *resourcev1.AllocationResult, visit func(*resourcev1.DeviceReq
 	}
 }
 
-// statusFields are such fields of a claim's device statuses.
-func statusFields() []feature.Field[resourcev1.ResourceClaimStatus] {
-	return []feature.Field[resourcev1.ResourceClaimStatus]{
-		partField(feature.DRAConsumableCapacity, func(s *resourcev1.ResourceClaimStatus, visit func(*resourcev1.AllocatedDeviceStatus)) {
-			for i := range s.Devices {
-				visit(&s.Devices[i])
-			}
-		}, func(d *resourcev1.AllocatedDeviceStatus) bool { return d.ShareID != nil },
-			func(d *resourcev1.AllocatedDeviceStatus) { d.ShareID = nil }),
+// shareFields are the fields of a claim's status that name shares of devices. A claim
+// that asks for shares uses the feature, too.
+func shareFields() []feature.Field[resourcev1.ResourceClaim] {
+	return []feature.Field[resourcev1.ResourceClaim]{{
+		Gate:  feature.DRAConsumableCapacity,
+		Used:  func(c *resourcev1.ResourceClaim) bool { return asksForShares(&c.Spec) || hasShares(&c.Status) },
+		Clear: func(c *resourcev1.ResourceClaim) { clearShares(&c.Status) },
+	}}
+}
+
+func asksForShares(s *resourcev1.ResourceClaimSpec) bool {
+	return slices.ContainsFunc(claimFields(), func(f feature.Field[resourcev1.ResourceClaimSpec]) bool {
+		return f.Gate == feature.DRAConsumableCapacity && f.Used(s)
+	})
+}
+
+func hasShares(s *resourcev1.ResourceClaimStatus) bool {
+	return s.Allocation != nil && slices.ContainsFunc(s.Allocation.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool {
+		return r.ShareID != nil || r.ConsumedCapacity != nil
+	}) || slices.ContainsFunc(s.Devices, func(d resourcev1.AllocatedDeviceStatus) bool { return d.ShareID != nil })
+}
+
+func clearShares(s *resourcev1.ResourceClaimStatus) {
+	if s.Allocation != nil {
+		eachResult(s.Allocation, func(r *resourcev1.DeviceRequestAllocationResult) { r.ShareID, r.ConsumedCapacity = nil, nil })
+	}
+	for i := range s.Devices {
+		s.Devices[i].ShareID = nil
 	}
 }
 
 // dropFromStatus clears the fields of disabled features in a claim's status
-// unless the old status uses them.
-func dropFromStatus(features *feature.Set, s, old *resourcev1.ResourceClaimStatus) {
-	feature.Drop(features, statusFields(), s, old)
-	if s.Allocation != nil {
-		feature.Drop(features, allocationFields(), s.Allocation, old.Allocation)
+// unless the old claim uses them.
+func dropFromStatus(features *feature.Set, c, old *resourcev1.ResourceClaim) {
+	feature.Drop(features, shareFields(), c, old)
+	if c.Status.Allocation != nil {
+		feature.Drop(features, allocationFields(), c.Status.Allocation, old.Status.Allocation)
 	}
 }
 

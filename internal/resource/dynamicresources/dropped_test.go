@@ -205,3 +205,44 @@ func TestDroppedFromStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestShareOfAStoredClaim checks that a driver can say something of a device whose share was
+// allocated before the feature was disabled.
+func TestShareOfAStoredClaim(t *testing.T) {
+	const plain = `{devices: {requests: [{name: r, exactly: {deviceClassName: c}}]}}`
+	const share = `driver: d.example, pool: p, device: a, shareID: 3e4a2d5c-7b2f-4d3a-9d1e-1f2a3b4c5d6e`
+	const allocation = `allocation: {devices: {results: [{request: r, ` + share + `}]}}`
+	for name, test := range map[string]struct {
+		spec, before string
+		want         int // how many shares the new status names
+	}{
+		"no share":              {plain, `{}`, 0},
+		"asks for one":          {`{devices: {requests: [{name: r, exactly: {deviceClassName: c, capacity: {requests: {m: 1}}}}]}}`, `{}`, 2},
+		"asks by alternatives":  {`{devices: {requests: [{name: r, firstAvailable: [{name: s, deviceClassName: c, capacity: {requests: {m: 1}}}]}]}}`, `{}`, 2},
+		"asks for several ones": {`{devices: {requests: [{name: r, exactly: {deviceClassName: c}}], constraints: [{distinctAttribute: x.example/a}]}}`, `{}`, 2},
+		"has one":               {plain, `{` + allocation + `}`, 2},
+		"has told of one":       {plain, `{devices: [{` + share + `}]}`, 2},
+	} {
+		old := &resourcev1.ResourceClaim{}
+		old.Name, old.Namespace, old.ResourceVersion = "c", "n", "1"
+		if err := yaml.Unmarshal([]byte(test.spec), &old.Spec); err != nil {
+			t.Fatal(err)
+		}
+		claim := old.DeepCopy()
+		for raw, s := range map[string]*resourcev1.ResourceClaimStatus{test.before: &old.Status, `{` + allocation + `, devices: [{` + share + `}]}`: &claim.Status} {
+			if err := yaml.Unmarshal([]byte(raw), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := dynamicresources.ResourceClaims()
+		request := &resource.RequestContext{Now: time.Unix(0, 0), Features: withGates(t, "-DRAConsumableCapacity -DRAFractionalCapacityRange")}
+		resourcetest.BeforeSubresourceUpdate(r, r.Subresource("status"), request, claim, old)
+		raw, err := yaml.Marshal(claim.Status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(string(raw), "shareID:"); got != test.want {
+			t.Errorf("%s: %d shares, want %d in %s", name, got, test.want, raw)
+		}
+	}
+}

@@ -25,7 +25,7 @@ func ResourceClaims() *resource.Resource {
 			KeepsMetadata: true,
 			Prepare: func(r *resource.RequestContext, c, old *resourcev1.ResourceClaim) {
 				dropReleasedDevices(r, c, old)
-				dropFromStatus(r.Features, &c.Status, &old.Status)
+				dropFromStatus(r.Features, c, old)
 			},
 			Validate: func(r *resource.RequestContext, c, old *resourcev1.ResourceClaim) field.ErrorList {
 				errs := validateAdminResults(r, c.Status.Allocation, old.Status.Allocation)
