@@ -76,6 +76,7 @@ func (d *Definition[S, T]) strategy() Strategy[Object] {
 		ForbidCreate:              d.Strategy.ForbidCreate,
 		AllowCreateOnUpdate:       d.Strategy.AllowCreateOnUpdate,
 		ForbidUnconditionalUpdate: d.Strategy.ForbidUnconditionalUpdate,
+		UnconditionalVersions:     d.Strategy.UnconditionalVersions,
 	}
 	if s.ValidateName == nil {
 		s.ValidateName = validation.NameIsDNSSubdomain

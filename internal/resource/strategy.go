@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,8 +34,16 @@ type Strategy[T Object] struct {
 	ForbidCreate string
 	// AllowCreateOnUpdate lets a PUT to a missing name create the object.
 	AllowCreateOnUpdate bool
-	// ForbidUnconditionalUpdate refuses a PUT without a resourceVersion.
+	// ForbidUnconditionalUpdate refuses a PUT without a resourceVersion, except in
+	// the API versions UnconditionalVersions.
 	ForbidUnconditionalUpdate bool
+	UnconditionalVersions     []string
+}
+
+// AllowsUnconditionalUpdate reports whether a PUT in an API version needs no
+// resourceVersion.
+func (s *Strategy[T]) AllowsUnconditionalUpdate(version string) bool {
+	return !s.ForbidUnconditionalUpdate || slices.Contains(s.UnconditionalVersions, version)
 }
 
 // DeleteStrategy holds the rules for deleting objects. Any function may be nil.

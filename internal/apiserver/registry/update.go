@@ -259,7 +259,7 @@ func (u *update) checkRevision(obj resource.Object, current *watchcache.Entry) e
 		return nil
 	case seen != 0:
 		return status.Modified(q.Endpoint.GroupResource(), q.Info.Name)
-	case q.Endpoint.Resource.Strategy.ForbidUnconditionalUpdate:
+	case !q.Endpoint.Resource.Strategy.AllowsUnconditionalUpdate(q.Endpoint.Version.Version):
 		return apierrors.NewInvalid(schema.GroupKind{Group: q.Endpoint.Version.Group, Kind: q.Endpoint.Resource.Plural}, q.Info.Name, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update"),
 		})

@@ -27,6 +27,7 @@ func DeviceTaintRules() *resource.Resource {
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*resourcev1.DeviceTaintRule]{
 			ForbidUnconditionalUpdate: true,
+			UnconditionalVersions:     []string{"v1beta2", "v1alpha3"},
 			PrepareForCreate: func(r *resource.RequestContext, t *resourcev1.DeviceTaintRule) {
 				if t.Spec.Taint.TimeAdded == nil {
 					t.Spec.Taint.TimeAdded = new(metav1.NewTime(r.Now))

@@ -1,6 +1,7 @@
 package runtimeconfig
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,21 +46,29 @@ func TestMetadataInUpdatesOfAStatus(t *testing.T) {
 	}
 }
 
-// TestUnconditionalUpdates checks which kinds can be replaced without a
-// resourceVersion.
+// TestUnconditionalUpdates checks in which versions of which kinds objects can be
+// replaced without a resourceVersion.
 func TestUnconditionalUpdates(t *testing.T) {
-	for plural, want := range map[string]bool{
-		"clustertrustbundles":      false,
-		"configmaps":               true,
-		"devicetaintrules":         false,
-		"evictionrequests":         false,
-		"evictions":                false,
-		"podcertificaterequests":   false,
-		"podgroups":                true,
-		"storageversionmigrations": false,
+	for plural, want := range map[string]string{
+		"clustertrustbundles":      "",
+		"configmaps":               "v1",
+		"devicetaintrules":         "v1alpha3 v1beta2",
+		"evictionrequests":         "",
+		"evictions":                "",
+		"podcertificaterequests":   "",
+		"podgroups":                "v1alpha3 v1beta1",
+		"storageversionmigrations": "",
 	} {
-		if got := !kindOf(t, plural).Strategy.ForbidUnconditionalUpdate; got != want {
-			t.Errorf("%s: %v, want %v", plural, got, want)
+		r := kindOf(t, plural)
+		var got []string
+		for _, v := range r.Versions {
+			if r.Strategy.AllowsUnconditionalUpdate(v.Version) {
+				got = append(got, v.Version)
+			}
+		}
+		slices.Sort(got)
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("%s: %q, want %q", plural, got, want)
 		}
 	}
 }
