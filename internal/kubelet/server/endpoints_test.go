@@ -21,6 +21,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/stats"
+	"github.com/coracle-io/coracle/internal/metrics"
 )
 
 // onePod provides the pod default/web, whose container is main.
@@ -55,10 +56,36 @@ func newTestConfiguration() *kubeletconfig.KubeletConfiguration {
 
 func newTestServer(t *testing.T) *Server {
 	t.Helper()
-	return &Server{config: Config{
+	return serverOf(Config{
 		Pods: onePod{}, Runtime: inmemory.New(), Stats: noStats{}, Healthy: func() error { return errAway }, Metrics: prometheus.NewRegistry(),
 		ProbeCounts: func() map[probe.Count]int { return nil }, Files: &files.Memory{}, CheckpointDir: "/checkpoints", Configuration: newTestConfiguration(),
-	}}
+	})
+}
+
+// serverOf returns a server without ports.
+func serverOf(config Config) *Server { return &Server{config: config, results: metrics.NewChecks()} }
+
+// The results of health checks are counted, also of those on the port of health alone.
+func TestResultsOfHealthChecks(t *testing.T) {
+	s := newTestServer(t)
+	get := func(handler http.Handler, path string) string {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Body.String()
+	}
+	get(s.Handler(), "/healthz")
+	get(s.healthHandler(), "/healthz")
+	page := get(s.Handler(), "/metrics/slis")
+	for _, want := range []string{
+		`kubernetes_healthcheck{name="ping",type="healthz"} 1`,
+		`kubernetes_healthcheck{name="syncloop",type="healthz"} 0`,
+		`kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 2`,
+		`kubernetes_healthchecks_total{name="syncloop",status="error",type="healthz"} 2`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%s is missing in\n%s", want, page)
+		}
+	}
 }
 
 // Every endpoint reports bad requests and a failing runtime with a status code
