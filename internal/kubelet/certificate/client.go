@@ -43,6 +43,9 @@ type Client struct {
 	*Renewed
 	provider *client.Remote
 	failed   prometheus.Counter
+	// without returns the configuration of requests for a certificate while none is
+	// valid.
+	without func() *rest.Config
 }
 
 // NewClient returns a kubelet's identity. If the options have no valid
@@ -53,12 +56,16 @@ func NewClient(o *ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{failed: clientCount()}
+	c := &Client{failed: clientCount(), without: func() *rest.Config { return requests }}
+	if !bootstrap && (config.CertFile != "" || len(config.CertData) > 0) {
+		options := *o
+		c.without = func() *rest.Config { return options.afterExpiry(config) }
+	}
 	request := o.request()
 	request.CertificateRenewFailure = c.failed
 	request.ClientsetFn = func(current *tls.Certificate) (kubernetes.Interface, error) {
 		if current == nil {
-			return kubernetes.NewForConfig(requests)
+			return kubernetes.NewForConfig(c.without())
 		}
 		return c.provider.Kubernetes(), nil
 	}
@@ -105,6 +112,21 @@ func (o *ClientOptions) configs() (requests, all *rest.Config, bootstrap bool, e
 	}
 	all = rest.AnonymousClientConfig(requests)
 	return requests, all, true, o.write(requests)
+}
+
+// afterExpiry returns the configuration of requests for a certificate after that of own
+// has expired, as it does while the machine sleeps or the API server is away: the
+// bootstrap kubeconfig as it is now, and own if that cannot be read.
+func (o *ClientOptions) afterExpiry(own *rest.Config) *rest.Config {
+	if o.BootstrapKubeconfig == "" {
+		return own
+	}
+	bootstrap, err := o.load(o.BootstrapKubeconfig, "--bootstrap-kubeconfig")
+	if err != nil {
+		klog.Background().Error(err, "The client certificate has expired, and there is nothing else to request another with")
+		return own
+	}
+	return bootstrap
 }
 
 func (o *ClientOptions) load(path, flag string) (*rest.Config, error) {
