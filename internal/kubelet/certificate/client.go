@@ -57,9 +57,9 @@ func NewClient(o *ClientOptions) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{failed: clientCount(), without: func() *rest.Config { return requests }}
-	if !bootstrap && (config.CertFile != "" || len(config.CertData) > 0) {
+	if bootstrap || config.CertFile != "" || len(config.CertData) > 0 {
 		options := *o
-		c.without = func() *rest.Config { return options.afterExpiry(config) }
+		c.without = func() *rest.Config { return options.withoutCertificate(requests) }
 	}
 	request := o.request()
 	request.CertificateRenewFailure = c.failed
@@ -114,17 +114,18 @@ func (o *ClientOptions) configs() (requests, all *rest.Config, bootstrap bool, e
 	return requests, all, true, o.write(requests)
 }
 
-// afterExpiry returns the configuration of requests for a certificate after that of own
-// has expired, as it does while the machine sleeps or the API server is away: the
-// bootstrap kubeconfig as it is now, and own if that cannot be read.
-func (o *ClientOptions) afterExpiry(own *rest.Config) *rest.Config {
+// withoutCertificate returns the configuration of requests for a certificate before the
+// first, and after one has expired, as it does while the machine sleeps or the API server
+// is away: the bootstrap kubeconfig as it is now, because the token that it had may have
+// expired, too. It returns what it is given if there is no such file.
+func (o *ClientOptions) withoutCertificate(first *rest.Config) *rest.Config {
 	if o.BootstrapKubeconfig == "" {
-		return own
+		return first
 	}
 	bootstrap, err := o.load(o.BootstrapKubeconfig, "--bootstrap-kubeconfig")
 	if err != nil {
-		klog.Background().Error(err, "The client certificate has expired, and there is nothing else to request another with")
-		return own
+		klog.Background().Error(err, "There is no valid client certificate, and nothing new to request one with")
+		return first
 	}
 	return bootstrap
 }

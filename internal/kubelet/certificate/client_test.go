@@ -125,6 +125,24 @@ func TestExpiredWhileRunning(t *testing.T) {
 			t.Errorf("without a bootstrap kubeconfig, the request has the token %q and the certificate %q", got.BearerToken, got.CertFile)
 		}
 	}
+
+	// So does one that had no certificate when it started.
+	joined, err := NewClient(&ClientOptions{
+		Kubeconfig: filepath.Join(dir, "joined.conf"), BootstrapKubeconfig: bootstrap, Directory: filepath.Join(dir, "joined"), NodeName: "n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig(t, bootstrap, &clientcmdapi.AuthInfo{Token: "third"})
+	if got := joined.without().BearerToken; got != "third" {
+		t.Errorf("the request has the token %q, not that of the file", got)
+	}
+	if err := os.Remove(bootstrap); err != nil {
+		t.Fatal(err)
+	}
+	if got := joined.without().BearerToken; got != "second" {
+		t.Errorf("without the file, the request has the token %q, not that of the first", got)
+	}
 }
 
 // Without a bootstrap kubeconfig a damaged certificate is an error.
