@@ -42,7 +42,7 @@ func (s *Server) addOperationHandlers(c *HealthConfig) {
 		"/metrics/slis": s.registry.Metrics.Checks.Handler(),
 	}
 	for path, checks := range map[string][]health.Check{"/healthz": slices.Concat(live, c.Checks), "/livez": slices.Concat(alive, s.withGracePeriod(c.Steps, c.LivezGracePeriod)), "/readyz": ready} {
-		h := health.Handler(path, s.observed(strings.TrimPrefix(path, "/"), checks)...)
+		h := health.Handler(path, s.registry.Metrics.Checks.Observed(strings.TrimPrefix(path, "/"), checks)...)
 		handlers[path], handlers[path+"/"] = h, h
 		for _, c := range checks {
 			handlers[path+"/"+c.Name] = h // for the list of paths at /
@@ -54,20 +54,6 @@ func (s *Server) addOperationHandlers(c *HealthConfig) {
 	}
 	maps.Copy(handlers, s.handlers.Paths)
 	s.handlers.Paths = handlers
-}
-
-// observed wraps checks so that their results are counted for an endpoint
-// (healthz, livez or readyz).
-func (s *Server) observed(kind string, checks []health.Check) []health.Check {
-	all := make([]health.Check, len(checks))
-	for i, c := range checks {
-		all[i] = health.Check{Name: c.Name, Outside: c.Outside, Run: func(ctx context.Context) error {
-			err := c.Run(ctx)
-			s.registry.Metrics.Checks.Observe(kind, c.Name, err)
-			return err
-		}}
-	}
-	return all
 }
 
 // withGracePeriod wraps checks so that they succeed until a period is over.

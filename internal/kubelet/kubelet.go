@@ -147,6 +147,9 @@ func New(given Config) (*Kubelet, error) {
 	}
 	k.shutdown = shutdown.New(shutdown.Config{
 		Configuration: c, Connect: config.Logind, Pods: k.pods, Changed: k.node.SetNotReady, Metrics: config.Metrics, Dir: config.RootDirectory, Files: config.Files,
+		Event: func(message string) {
+			k.recorder.Event(node.Reference(config.NodeName), v1.EventTypeNormal, shutdown.EventReason, message)
+		},
 	})
 	k.pleg = pleg.New(runtime, config.RootDirectory, k.pods, k.node.RuntimeAnswered, config.Metrics)
 	k.eviction, err = eviction.New(eviction.Config{

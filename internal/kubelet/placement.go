@@ -32,8 +32,38 @@ type placement struct {
 	cpus     *cpumanager.Manager
 	memory   *memorymanager.Manager
 	shown    *podresources.Server
-	health   bool   // the health of devices is in the status of pods
-	fixed    string // the manager whose resources of guaranteed pods cannot be resized, "" for none
+	health   bool // the health of devices is in the status of pods
+	fixed    []fixedResource
+}
+
+// fixedResource is a resource that a guaranteed pod cannot be resized in: a manager
+// has given the containers what they have of it.
+type fixedResource struct {
+	name            v1.ResourceName
+	manager, policy string
+}
+
+// fixedResources returns the resources that guaranteed pods cannot be resized in.
+func fixedResources(c *kubeletconfig.KubeletConfiguration) (all []fixedResource) {
+	if c.CPUManagerPolicy == cpumanager.Static {
+		all = append(all, fixedResource{v1.ResourceCPU, "CPU Manager", cpumanager.Static})
+	}
+	if c.MemoryManagerPolicy == memorymanager.Static {
+		all = append(all, fixedResource{v1.ResourceMemory, "Memory Manager", memorymanager.Static})
+	}
+	return all
+}
+
+// differs reports whether a container of two specifications of a pod has more or less
+// of the resource in one of them. Limits of a guaranteed pod are as its requests.
+func (f fixedResource) differs(a, b *v1.Pod) bool {
+	for c := range podquery.Containers(&a.Spec) {
+		request, other := c.Resources.Requests[f.name], podquery.Container(&b.Spec, c.Name)
+		if other != nil && request.Cmp(other.Resources.Requests[f.name]) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // machineTopology reads the topology of the machine if one of the policies needs
@@ -57,12 +87,7 @@ func (k *Kubelet) newPlacement(gates *feature.Set) (*placement, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &placement{health: gates.Enabled(feature.ResourceHealthStatus)}
-	if c.CPUManagerPolicy == cpumanager.Static {
-		p.fixed = "CPU Manager"
-	} else if c.MemoryManagerPolicy == memorymanager.Static {
-		p.fixed = "Memory Manager"
-	}
+	p := &placement{health: gates.Enabled(feature.ResourceHealthStatus), fixed: fixedResources(c)}
 	occupying, ready := func() []*v1.Pod { return k.pods.Occupying() }, func() bool { return k.pods.Ready() }
 	devices := devicemanager.Config{
 		Dir: filepath.Join(config.RootDirectory, "device-plugins"), Files: config.Files, Metrics: config.Metrics,
@@ -200,12 +225,17 @@ func (p *placement) DevicesStatus(pod *v1.Pod, c *v1.Container) []v1.ResourceSta
 }
 
 // ResizeInfeasible implements pods.Placement.
-func (p *placement) ResizeInfeasible(pod *v1.Pod) (detail, message string) {
-	if p.fixed == "" || podquery.QOSClass(pod) != v1.PodQOSGuaranteed {
+func (p *placement) ResizeInfeasible(desired, allocated *v1.Pod) (detail, message string) {
+	if podquery.QOSClass(desired) != v1.PodQOSGuaranteed {
 		return "", ""
 	}
-	return "guaranteed_pod_" + strings.ReplaceAll(strings.ToLower(p.fixed), " ", "_") + "_static_policy",
-		fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside %s static policy", p.fixed)
+	for _, f := range p.fixed {
+		if f.differs(desired, allocated) {
+			return "guaranteed_pod_" + strings.ReplaceAll(strings.ToLower(f.manager), " ", "_") + "_static_policy",
+				fmt.Sprintf("Resize is infeasible for Guaranteed Pods alongside %s policy %q", f.manager, f.policy)
+		}
+	}
+	return "", ""
 }
 
 // Release implements pods.Placement.

@@ -133,12 +133,56 @@ func TestPlacedPodIsNotResized(t *testing.T) {
 		}
 		b.after(time.Second)
 		for _, c := range b.get("p").Status.Conditions {
-			if c.Type == v1.PodResizePending && c.Reason == v1.PodReasonInfeasible && c.Message == "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy" {
+			if c.Type == v1.PodResizePending && c.Reason == v1.PodReasonInfeasible && c.Message == `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"` {
 				return
 			}
 		}
 		t.Errorf("the conditions are %v", b.get("p").Status.Conditions)
 	})
+}
+
+// A guaranteed pod cannot be resized in what a manager has given it, but in the rest.
+func TestFixedResources(t *testing.T) {
+	of := func(cpu, memory, limit string) *v1.Pod {
+		return pod("p", func(p *v1.Pod) {
+			p.Spec.Containers[0].Resources = v1.ResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)},
+				Limits:   v1.ResourceList{v1.ResourceCPU: resource.MustParse(limit), v1.ResourceMemory: resource.MustParse(memory)},
+			}
+		})
+	}
+	type reasons map[[2]string]string // by the policies of CPUs and of memory
+	const cpus, memory = `cpu_manager CPU Manager policy "static"`, `memory_manager Memory Manager policy "Static"`
+	neither, cpuAlone, memoryAlone, both := [2]string{"none", "None"}, [2]string{"static", "None"}, [2]string{"none", "Static"}, [2]string{"static", "Static"}
+	for what, test := range map[string]struct {
+		before, after *v1.Pod
+		want          reasons
+	}{
+		"CPU":                       {of("1", "1Gi", "1"), of("2", "1Gi", "2"), reasons{cpuAlone: cpus, both: cpus}},
+		"memory":                    {of("1", "1Gi", "1"), of("1", "2Gi", "1"), reasons{memoryAlone: memory, both: memory}},
+		"CPU and memory":            {of("1", "1Gi", "1"), of("2", "512Mi", "2"), reasons{cpuAlone: cpus, memoryAlone: memory, both: cpus}},
+		"the same, written anew":    {of("1", "1Gi", "1"), of("1000m", "1024Mi", "1"), reasons{}},
+		"a pod that is burstable":   {of("500m", "1Gi", "1"), of("500m", "2Gi", "2"), reasons{}},
+		"a request below the limit": {of("500m", "1Gi", "1"), of("600m", "1Gi", "1"), reasons{}},
+	} {
+		for _, policies := range [][2]string{neither, cpuAlone, memoryAlone, both} {
+			p := &placement{fixed: fixedResources(&kubeletconfig.KubeletConfiguration{CPUManagerPolicy: policies[0], MemoryManagerPolicy: policies[1]})}
+			for _, sidecar := range []bool{false, true} {
+				before, after := test.before.DeepCopy(), test.after.DeepCopy()
+				if sidecar {
+					for _, one := range []*v1.Pod{before, after} {
+						one.Spec.InitContainers, one.Spec.Containers = one.Spec.Containers, nil
+					}
+				}
+				detail, message := p.ResizeInfeasible(after, before)
+				got := strings.TrimSuffix(strings.TrimPrefix(detail, "guaranteed_pod_"), "_static_policy") + " " +
+					strings.TrimPrefix(message, "Resize is infeasible for Guaranteed Pods alongside ")
+				if got = strings.TrimSpace(got); got != test.want[policies] {
+					t.Errorf("%s with the policies %q, sidecar %v: %q, want %q", what, policies, sidecar, got, test.want[policies])
+				}
+			}
+		}
+	}
 }
 
 // A pod that runs keeps running and keeps its devices when the kubelet starts

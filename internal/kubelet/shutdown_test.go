@@ -3,6 +3,7 @@ package kubelet
 import (
 	"context"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,7 @@ func TestNodeShutdown(t *testing.T) {
 			c.Configuration.ShutdownGracePeriod = metav1.Duration{Duration: 30 * time.Second}
 			c.Configuration.ShutdownGracePeriodCriticalPods = metav1.Duration{Duration: 10 * time.Second}
 		}
+		events := b.record()
 		b.start()
 		defer func() { b.stop() }()
 		b.create(pod("web"))
@@ -59,6 +61,9 @@ func TestNodeShutdown(t *testing.T) {
 		b.after(time.Minute)
 		if ready := b.nodeCondition(v1.NodeReady); ready != "True KubeletReady" {
 			t.Errorf("after a cancelled shutdown, the node's condition Ready is %s", ready)
+		}
+		if got, want := events("Shutdown"), []string{"Shutdown manager detected shutdown event", "Shutdown manager detected shutdown cancellation"}; !slices.Equal(got, want) {
+			t.Errorf("events of the node %q, want %q", got, want)
 		}
 	})
 }

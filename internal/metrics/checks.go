@@ -1,10 +1,13 @@
 package metrics
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/coracle-io/coracle/internal/health"
 )
 
 // Checks counts the results of health checks. They are exposed separately, at
@@ -33,6 +36,20 @@ func (c *Checks) Observe(kind, name string, err error) {
 	}
 	c.last.WithLabelValues(name, kind).Set(value)
 	c.total.WithLabelValues(name, kind, status).Inc()
+}
+
+// Observed wraps checks so that their results are recorded for an endpoint (healthz,
+// livez or readyz).
+func (c *Checks) Observed(kind string, checks []health.Check) []health.Check {
+	all := make([]health.Check, len(checks))
+	for i, check := range checks {
+		all[i] = health.Check{Name: check.Name, Outside: check.Outside, Run: func(ctx context.Context) error {
+			err := check.Run(ctx)
+			c.Observe(kind, check.Name, err)
+			return err
+		}}
+	}
+	return all
 }
 
 // Handler returns a handler that serves the results.

@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/coracle-io/coracle/internal/client"
-	"github.com/coracle-io/coracle/internal/health"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -41,18 +40,4 @@ func (c *Counts) Leads(name string, leading bool) {
 		value = 1
 	}
 	c.leading.WithLabelValues(name).Set(value)
-}
-
-// observed wraps checks so that their results are counted for an endpoint (healthz,
-// livez or readyz).
-func (c *Counts) observed(kind string, checks []health.Check) []health.Check {
-	all := make([]health.Check, len(checks))
-	for i, check := range checks {
-		all[i] = health.Check{Name: check.Name, Outside: check.Outside, Run: func(ctx context.Context) error {
-			err := check.Run(ctx)
-			c.checks.Observe(kind, check.Name, err)
-			return err
-		}}
-	}
-	return all
 }

@@ -116,7 +116,7 @@ func (s *Serving) handlers(ctx context.Context, component string, flags FlagValu
 			own = append(own, s.Ready...)
 		}
 		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			checks := c.observed(kind, own)
+			checks := c.checks.Observed(kind, own)
 			if kind != "livez" { // failed parts are restarted without the process
 				checks = append(checks, parts(ctx)...)
 			}

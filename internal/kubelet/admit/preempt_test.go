@@ -71,6 +71,13 @@ func TestVictims(t *testing.T) {
 	if got := policy.Victims(of("new", critical+1000, 200, false), lacks, running, running[:1]); len(got) != 0 {
 		t.Errorf("%v does not suffice", got)
 	}
+	if got := policy.Victims(of("new", critical+1000, 100, false), lacks, running, running[:1]); len(got) != 1 || got[0] != running[0] {
+		t.Errorf("the victims for a pod that the node needs are %v", got)
+	}
+	needed := []*v1.Pod{of("needed", critical+1000, 100, false), pods["large-burstable"]}
+	if got := policy.Victims(of("new", critical, 100, false), lacks, needed, needed[:1]); len(got) != 0 {
+		t.Errorf("%v is more important", got)
+	}
 	if got := policy.Victims(of("new", critical-1, 200, false), lacks, running, running); got != nil {
 		t.Errorf("%v for a pod that is not critical", got)
 	}

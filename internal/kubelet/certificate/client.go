@@ -43,6 +43,9 @@ type Client struct {
 	*Renewed
 	provider *client.Remote
 	failed   prometheus.Counter
+	// without returns the configuration of requests for a certificate while none is
+	// valid.
+	without func() *rest.Config
 }
 
 // NewClient returns a kubelet's identity. If the options have no valid
@@ -53,12 +56,16 @@ func NewClient(o *ClientOptions) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{failed: clientCount()}
+	c := &Client{failed: clientCount(), without: func() *rest.Config { return requests }}
+	if bootstrap || config.CertFile != "" || len(config.CertData) > 0 {
+		options := *o
+		c.without = func() *rest.Config { return options.withoutCertificate(requests) }
+	}
 	request := o.request()
 	request.CertificateRenewFailure = c.failed
 	request.ClientsetFn = func(current *tls.Certificate) (kubernetes.Interface, error) {
 		if current == nil {
-			return kubernetes.NewForConfig(requests)
+			return kubernetes.NewForConfig(c.without())
 		}
 		return c.provider.Kubernetes(), nil
 	}
@@ -105,6 +112,22 @@ func (o *ClientOptions) configs() (requests, all *rest.Config, bootstrap bool, e
 	}
 	all = rest.AnonymousClientConfig(requests)
 	return requests, all, true, o.write(requests)
+}
+
+// withoutCertificate returns the configuration of requests for a certificate before the
+// first, and after one has expired, as it does while the machine sleeps or the API server
+// is away: the bootstrap kubeconfig as it is now, because the token that it had may have
+// expired, too. It returns what it is given if there is no such file.
+func (o *ClientOptions) withoutCertificate(first *rest.Config) *rest.Config {
+	if o.BootstrapKubeconfig == "" {
+		return first
+	}
+	bootstrap, err := o.load(o.BootstrapKubeconfig, "--bootstrap-kubeconfig")
+	if err != nil {
+		klog.Background().Error(err, "There is no valid client certificate, and nothing new to request one with")
+		return first
+	}
+	return bootstrap
 }
 
 func (o *ClientOptions) load(path, flag string) (*rest.Config, error) {

@@ -93,6 +93,58 @@ func TestClientCredentials(t *testing.T) {
 	}
 }
 
+// A kubelet whose certificate expires while it runs requests another with the bootstrap
+// kubeconfig, as that is then.
+func TestExpiredWhileRunning(t *testing.T) {
+	dir, a := t.TempDir(), newAuthority(t)
+	file, link := filepath.Join(dir, clientName+"-1999-01-01-00-00-00.pem"), newest(clientName, dir)
+	write(t, file, slices.Concat(a.pair()))
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	own := filepath.Join(dir, "kubelet.conf")
+	kubeconfig(t, own, &clientcmdapi.AuthInfo{ClientCertificate: link, ClientKey: link})
+	bootstrap := filepath.Join(dir, "bootstrap.conf")
+	client := func(bootstrap string) *Client {
+		t.Helper()
+		c, err := NewClient(&ClientOptions{Kubeconfig: own, BootstrapKubeconfig: bootstrap, Directory: dir, NodeName: "n"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	alone, c := client(""), client(bootstrap)
+	for _, token := range []string{"", "first", "second"} { // "": there is no file
+		if token != "" {
+			kubeconfig(t, bootstrap, &clientcmdapi.AuthInfo{Token: token})
+		}
+		if got := c.without(); got.BearerToken != token || (got.CertFile == link) != (token == "") {
+			t.Errorf("with the token %q, the request has the token %q and the certificate %q", token, got.BearerToken, got.CertFile)
+		}
+		if got := alone.without(); got.BearerToken != "" || got.CertFile != link {
+			t.Errorf("without a bootstrap kubeconfig, the request has the token %q and the certificate %q", got.BearerToken, got.CertFile)
+		}
+	}
+
+	// So does one that had no certificate when it started.
+	joined, err := NewClient(&ClientOptions{
+		Kubeconfig: filepath.Join(dir, "joined.conf"), BootstrapKubeconfig: bootstrap, Directory: filepath.Join(dir, "joined"), NodeName: "n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig(t, bootstrap, &clientcmdapi.AuthInfo{Token: "third"})
+	if got := joined.without().BearerToken; got != "third" {
+		t.Errorf("the request has the token %q, not that of the file", got)
+	}
+	if err := os.Remove(bootstrap); err != nil {
+		t.Fatal(err)
+	}
+	if got := joined.without().BearerToken; got != "second" {
+		t.Errorf("without the file, the request has the token %q, not that of the first", got)
+	}
+}
+
 // Without a bootstrap kubeconfig a damaged certificate is an error.
 func TestDamagedClientCertificateWithoutBootstrap(t *testing.T) {
 	dir := t.TempDir()

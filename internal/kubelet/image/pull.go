@@ -143,7 +143,7 @@ func (p *puller) Ensure(ctx context.Context, c *v1.Container, backoffKey string,
 	}
 	here, pulls := unknown, unknown
 	defer func() { p.metrics.requests.WithLabelValues(here, strings.ToLower(string(policy)), pulls).Inc() }()
-	spec := &runtimeapi.ImageSpec{Image: name, UserSpecifiedImage: c.Image}
+	spec := &runtimeapi.ImageSpec{Image: name, UserSpecifiedImage: c.Image, Annotations: sandbox.GetAnnotations()}
 	status, err := p.Images.ImageStatus(ctx, spec, false)
 	if err != nil {
 		message := fmt.Sprintf("Failed to inspect image %q: %v", name, err)

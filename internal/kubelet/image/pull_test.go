@@ -40,6 +40,40 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
+// asked records what a runtime is asked about images.
+type asked struct {
+	internalapi.ImageManagerService
+	specs []*runtimeapi.ImageSpec
+}
+
+func (a *asked) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	a.specs = append(a.specs, image)
+	return a.ImageManagerService.PullImage(ctx, image, auth, sandbox)
+}
+
+func (a *asked) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error) {
+	a.specs = append(a.specs, image)
+	return a.ImageManagerService.ImageStatus(ctx, image, verbose)
+}
+
+// A runtime may choose an image, or where it is kept, by the annotations of the pod.
+func TestRuntimeIsToldOfAnnotations(t *testing.T) {
+	images := &asked{ImageManagerService: inmemorytest.New().Images()}
+	sandbox := &runtimeapi.PodSandboxConfig{Annotations: map[string]string{"example.com/platform": "arm64"}}
+	c := &v1.Container{Image: "example.com/app:1", ImagePullPolicy: v1.PullIfNotPresent}
+	if _, err := newPuller(images, 0).Ensure(t.Context(), c, "pod", Logins{}, sandbox, func(string, string, string) {}); err != nil {
+		t.Fatal(err)
+	}
+	if len(images.specs) != 3 { // before the pull, the pull, and after it
+		t.Errorf("the runtime was asked %d times", len(images.specs))
+	}
+	for _, spec := range images.specs {
+		if spec.GetImage() != c.Image || spec.GetAnnotations()["example.com/platform"] != "arm64" {
+			t.Errorf("the runtime was asked about %v", spec)
+		}
+	}
+}
+
 // slow takes a second for each pull and counts how many are under way at once.
 type slow struct {
 	internalapi.ImageManagerService

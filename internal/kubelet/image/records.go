@@ -58,22 +58,6 @@ const (
 	maxSecrets = 500     // and as many service accounts of one repository of an image; the oldest are forgotten first
 )
 
-// CheckPolicy returns an error for an unknown policy, or for an allowlist that
-// the policy does not use.
-func CheckPolicy(policy kubeletconfig.ImagePullCredentialsVerificationPolicy, allowlist []string) error {
-	switch policy {
-	case kubeletconfig.NeverVerify, kubeletconfig.NeverVerifyPreloadedImages, kubeletconfig.AlwaysVerify:
-		if len(allowlist) > 0 {
-			return fmt.Errorf("preloadedImagesVerificationAllowlist: only imagePullCredentialsVerificationPolicy %s has one, not %s", kubeletconfig.NeverVerifyAllowlistedImages, policy)
-		}
-	case kubeletconfig.NeverVerifyAllowlistedImages:
-	default:
-		return fmt.Errorf("imagePullCredentialsVerificationPolicy: unknown policy %q: use %s, %s, %s or %s", policy,
-			kubeletconfig.NeverVerify, kubeletconfig.NeverVerifyPreloadedImages, kubeletconfig.NeverVerifyAllowlistedImages, kubeletconfig.AlwaysVerify)
-	}
-	return nil
-}
-
 func (r *records) path(dir, name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return filepath.Join(r.Dir, dir, "sha256-"+hex.EncodeToString(sum[:]))
@@ -310,7 +294,7 @@ func (r *records) add(image, id string, credentials *kubeletconfig.ImagePullCred
 	record, err := r.record(id)
 	changed := record == nil || err != nil
 	if changed { // an unreadable record permits no one
-		record = &kubeletconfig.ImagePulledRecord{TypeMeta: typeOf("ImagePulledRecord"), ImageRef: id}
+		record = &kubeletconfig.ImagePulledRecord{ImageRef: id}
 	}
 	if credentials != nil {
 		merged, differs := merge(record.CredentialMapping[name], credentials)
@@ -324,6 +308,7 @@ func (r *records) add(image, id string, credentials *kubeletconfig.ImagePullCred
 	if !changed {
 		return nil
 	}
+	record.TypeMeta = typeOf("ImagePulledRecord") // it may be of an earlier version
 	record.LastUpdatedTime = metav1.Now()
 	return r.write(r.path(pulledDir, id), fit(record, name))
 }
@@ -433,37 +418,6 @@ func (r *records) check(image, id string, secrets []kubeletconfig.ImagePullSecre
 		return checkRecordFound, nil
 	}
 	return checkAuthenticates, nil
-}
-
-// verifies reports whether the policy requires credentials.
-func (r *records) verifies(repository string, pulledByKubelet bool) bool {
-	switch r.Policy {
-	case kubeletconfig.NeverVerify:
-		return false
-	case kubeletconfig.NeverVerifyPreloadedImages:
-		return pulledByKubelet
-	case kubeletconfig.NeverVerifyAllowlistedImages:
-		return pulledByKubelet || !slices.ContainsFunc(r.Allowlist, func(pattern string) bool { return lists(pattern, repository) })
-	}
-	return true
-}
-
-// lists reports whether a pattern of the allowlist, a repository or a folder that
-// ends in /*, is about the repository with the full name. A pattern may be as short
-// as in a pod: alpine is docker.io/library/alpine, and example/* is
-// docker.io/example/*.
-func lists(pattern, name string) bool {
-	folder, ok := strings.CutSuffix(pattern, "/*")
-	if !ok {
-		named, err := reference.ParseNormalizedNamed(pattern)
-		return err == nil && reference.IsNameOnly(named) && named.Name() == name
-	}
-	if strings.HasPrefix(name, folder+"/") {
-		return true
-	}
-	const some = "image"
-	full, err := repository(folder + "/" + some)
-	return err == nil && strings.HasPrefix(name, strings.TrimSuffix(full, some))
 }
 
 // Recover turns the intents of a kubelet that was killed into records, with

@@ -3,6 +3,7 @@ package image
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -113,21 +114,25 @@ func TestImageWithoutSecret(t *testing.T) {
 }
 
 func TestPolicies(t *testing.T) {
-	for policy, want := range map[kubeletconfig.ImagePullCredentialsVerificationPolicy]struct{ preloaded, listed, pulled string }{
-		kubeletconfig.NeverVerify:                  {"", "", ""},
-		kubeletconfig.NeverVerifyPreloadedImages:   {"", "", ErrImageNeverPull},
-		kubeletconfig.NeverVerifyAllowlistedImages: {ErrImageNeverPull, "", ErrImageNeverPull},
-		kubeletconfig.AlwaysVerify:                 {ErrImageNeverPull, ErrImageNeverPull, ErrImageNeverPull},
+	const pulledListed = "registry.example.com/listed/private:1"
+	for policy, want := range map[kubeletconfig.ImagePullCredentialsVerificationPolicy]struct{ preloaded, listed, pulled, pulledListed string }{
+		kubeletconfig.NeverVerify:                  {"", "", "", ""},
+		kubeletconfig.NeverVerifyPreloadedImages:   {"", "", ErrImageNeverPull, ErrImageNeverPull},
+		kubeletconfig.NeverVerifyAllowlistedImages: {ErrImageNeverPull, "", ErrImageNeverPull, ""},
+		kubeletconfig.AlwaysVerify:                 {ErrImageNeverPull, ErrImageNeverPull, ErrImageNeverPull, ErrImageNeverPull},
 	} {
 		d := newBench(t)
 		d.runtime.AddImage("registry.example.com/preloaded:1", 1)
 		d.runtime.AddImage("registry.example.com/listed/image:1", 1)
-		d.runtime.Images().NeedPassword(private, "right")
-		d.want("the owner", d.asks(private, v1.PullIfNotPresent, secret("owner", "right")), "")
+		for _, image := range []string{private, pulledListed} {
+			d.runtime.Images().NeedPassword(image, "right")
+			d.want("the owner of "+image, d.asks(image, v1.PullIfNotPresent, secret("owner", "right")), "")
+		}
 		d.restart(policy, "registry.example.com/listed/*")
 		d.want(string(policy)+" preloaded", d.asks("registry.example.com/preloaded:1", v1.PullNever), want.preloaded)
 		d.want(string(policy)+" listed", d.asks("registry.example.com/listed/image:1", v1.PullNever), want.listed)
 		d.want(string(policy)+" pulled", d.asks(private, v1.PullNever), want.pulled)
+		d.want(string(policy)+" pulled and listed", d.asks(pulledListed, v1.PullNever), want.pulledListed)
 	}
 	for _, policy := range []kubeletconfig.ImagePullCredentialsVerificationPolicy{"", "Sometimes"} {
 		if CheckPolicy(policy, nil) == nil {
@@ -158,6 +163,71 @@ func TestAllowlist(t *testing.T) {
 			t.Errorf("%q lists %s: %t, want %t", test.pattern, test.name, got, test.want)
 		}
 	}
+}
+
+// A pattern that would list nothing, or others than it seems to, is refused.
+func TestAllowlistIsChecked(t *testing.T) {
+	for pattern, want := range map[string]bool{
+		"registry.example.com/a/b": true,
+		"alpine":                   true,
+		"registry.example.com/*":   true,
+		"registry.example.com/a/*": true,
+		"example/*":                true,
+
+		"":                           false,
+		"*":                          false,
+		"/*":                         false,
+		"registry.example.com/":      false,
+		"registry.example.com/a*":    false,
+		"registry.example.com/a*/b":  false,
+		"registry.example.com/*/b":   false,
+		"registry.example.com/*/*":   false,
+		"registry.example.com/a:1":   false,
+		"registry.example.com/a ":    false,
+		" registry.example.com/a/*":  false,
+		"registry.example.com/Upper": false,
+		"alpine@sha256:" + sixtyFour: false,
+	} {
+		if err := CheckPolicy(kubeletconfig.NeverVerifyAllowlistedImages, []string{"alpine", pattern}); (err == nil) != want {
+			t.Errorf("%q: %v", pattern, err)
+		}
+	}
+	if CheckPolicy(kubeletconfig.NeverVerify, []string{"alpine"}) == nil {
+		t.Error("a list that the policy does not use was taken")
+	}
+}
+
+const sixtyFour = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// What a kubelet of an earlier version has recorded still decides who may use an image.
+// It is written in the version of this one when it changes.
+func TestRecordsOfAnEarlierVersion(t *testing.T) {
+	const other = "registry.example.com/other:1"
+	d := newBench(t)
+	d.runtime.AddImage(private, 1)
+	d.runtime.AddImage(other, 1)
+	pulled := d.puller.Records.path(pulledDir, "sha256:"+private)
+	for path, content := range map[string]string{
+		pulled: `{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1alpha1","lastUpdatedTime":"2025-01-02T03:04:05Z","imageRef":"sha256:` + private + `",` +
+			`"credentialMapping":{"registry.example.com/private":{"kubernetesSecrets":[{"uid":"uid-owner","namespace":"default","name":"owner","credentialHash":"theirs"}]}}}`,
+		d.puller.Records.path(pullingDir, other): `{"kind":"ImagePullIntent","apiVersion":"kubelet.config.k8s.io/v1alpha1","image":"` + other + `"}`,
+	} {
+		if err := d.files.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.files.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.restart(kubeletconfig.NeverVerifyPreloadedImages)
+	d.want("an image whose pull was interrupted", d.asks(other, v1.PullNever), ErrImageNeverPull)
+	d.want("without a secret", d.asks(private, v1.PullNever), ErrImageNeverPull)
+	d.want("the owner", d.asks(private, v1.PullNever, secret("owner", "right")), "")
+	raw, err := d.files.ReadFile(pulled, maxRecord)
+	if err != nil || !strings.Contains(string(raw), `"apiVersion":"kubelet.config.k8s.io/v1beta1"`) || !strings.Contains(string(raw), `"kind":"ImagePulledRecord"`) {
+		t.Errorf("the record is %s (%v)", raw, err)
+	}
+	d.want("the same credentials elsewhere", d.asks(private, v1.PullNever, secret("copy", "right")), "")
 }
 
 // After a kubelet was killed during a pull, no pod may use the image without a

@@ -121,9 +121,9 @@ type Placement interface {
 	// DevicesStatus returns the health of a container's devices, nil if it is
 	// not shown.
 	DevicesStatus(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus
-	// ResizeInfeasible returns why the pod cannot be resized in place, as the label
-	// of a metric and for users. It returns "" if it can.
-	ResizeInfeasible(pod *v1.Pod) (detail, message string)
+	// ResizeInfeasible returns why a pod cannot be resized in place from its allocated
+	// resources, as the label of a metric and for users. It returns "" if it can.
+	ResizeInfeasible(desired, allocated *v1.Pod) (detail, message string)
 	// Release frees what the pod has.
 	Release(uid types.UID)
 }

@@ -90,9 +90,10 @@ func (w *worker) fits(pod *v1.Pod) (waits *v1.PodCondition, detail string) {
 			others = append(others, other)
 		}
 	}
-	detail, message := w.config.Placement.ResizeInfeasible(pod)
+	allocated := w.inbox.allocation().of(pod)
+	detail, message := w.config.Placement.ResizeInfeasible(pod, allocated)
 	if message == "" {
-		detail, message = "swap_limitation", w.config.Node.ResizeInfeasible(pod, w.inbox.allocation().of(pod))
+		detail, message = "swap_limitation", w.config.Node.ResizeInfeasible(pod, allocated)
 	}
 	allocatable := w.config.NodeStatus.Allocatable()
 	if message == "" {

@@ -90,8 +90,10 @@ func requestAttributes(r *http.Request, u user.Info, nodeName string) []authoriz
 		subresources = []string{"pods", "proxy"}
 	case is("/healthz"):
 		subresources = []string{"healthz", "proxy"}
-	case is("/configz"):
+	case is("/configz"), is("/flagz"):
 		subresources = []string{"configz", "proxy"}
+	case is("/statusz"):
+		subresources = []string{"statusz", "proxy"}
 	}
 	var out []authorizer.Attributes
 	for _, sub := range subresources {

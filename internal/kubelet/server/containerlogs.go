@@ -39,7 +39,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if err := validateStream(options).ToAggregate(); err != nil {
+	if err := validateLogOptions(options).ToAggregate(); err != nil {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 		return
 	}
@@ -105,21 +105,21 @@ func logOptions(q url.Values) (*v1.PodLogOptions, error) {
 		*field = value || q.Get(name) == ""
 		return nil
 	}
-	integer := func(name string, least int64, field **int64) error {
+	integer := func(name string, field **int64) error {
 		text := q.Get(name)
 		if text == "" || name == "tailLines" && text == "all" {
 			return nil
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < least {
-			return fmt.Errorf("query parameter %s must be a number of at least %d, not %q", name, least, text)
+		if err != nil {
+			return fmt.Errorf("query parameter %s must be a number, not %q", name, text)
 		}
 		*field = &n
 		return nil
 	}
 	if err := errors.Join(
 		boolean("follow", &o.Follow), boolean("previous", &o.Previous), boolean("timestamps", &o.Timestamps),
-		integer("tailLines", 0, &o.TailLines), integer("limitBytes", 1, &o.LimitBytes), integer("sinceSeconds", 1, &o.SinceSeconds),
+		integer("tailLines", &o.TailLines), integer("limitBytes", &o.LimitBytes), integer("sinceSeconds", &o.SinceSeconds),
 	); err != nil {
 		return nil, err
 	}
@@ -137,11 +137,22 @@ func logOptions(q url.Values) (*v1.PodLogOptions, error) {
 	return o, nil
 }
 
-// validateStream checks the selection of a stream as upstream's
-// ValidatePodLogOptions does (KEP-3288).
-func validateStream(o *v1.PodLogOptions) (errs field.ErrorList) {
+// validateLogOptions does what upstream's ValidatePodLogOptions does.
+func validateLogOptions(o *v1.PodLogOptions) (errs field.ErrorList) {
+	if o.TailLines != nil && *o.TailLines < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines, "must be greater than or equal to 0"))
+	}
+	if o.LimitBytes != nil && *o.LimitBytes < 1 {
+		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *o.LimitBytes, "must be greater than 0"))
+	}
+	switch {
+	case o.SinceSeconds != nil && o.SinceTime != nil:
+		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
+		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
+	}
 	if o.Stream == nil {
-		return nil
+		return errs
 	}
 	switch *o.Stream {
 	case v1.LogStreamAll:

@@ -21,6 +21,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/stats"
+	"github.com/coracle-io/coracle/internal/metrics"
 )
 
 // onePod provides the pod default/web, whose container is main.
@@ -55,10 +56,36 @@ func newTestConfiguration() *kubeletconfig.KubeletConfiguration {
 
 func newTestServer(t *testing.T) *Server {
 	t.Helper()
-	return &Server{config: Config{
+	return serverOf(Config{
 		Pods: onePod{}, Runtime: inmemory.New(), Stats: noStats{}, Healthy: func() error { return errAway }, Metrics: prometheus.NewRegistry(),
 		ProbeCounts: func() map[probe.Count]int { return nil }, Files: &files.Memory{}, CheckpointDir: "/checkpoints", Configuration: newTestConfiguration(),
-	}}
+	})
+}
+
+// serverOf returns a server without ports.
+func serverOf(config Config) *Server { return &Server{config: config, results: metrics.NewChecks()} }
+
+// The results of health checks are counted, also of those on the port of health alone.
+func TestResultsOfHealthChecks(t *testing.T) {
+	s := newTestServer(t)
+	get := func(handler http.Handler, path string) string {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Body.String()
+	}
+	get(s.Handler(), "/healthz")
+	get(s.healthHandler(), "/healthz")
+	page := get(s.Handler(), "/metrics/slis")
+	for _, want := range []string{
+		`kubernetes_healthcheck{name="ping",type="healthz"} 1`,
+		`kubernetes_healthcheck{name="syncloop",type="healthz"} 0`,
+		`kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 2`,
+		`kubernetes_healthchecks_total{name="syncloop",status="error",type="healthz"} 2`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%s is missing in\n%s", want, page)
+		}
+	}
 }
 
 // Every endpoint reports bad requests and a failing runtime with a status code
@@ -69,25 +96,30 @@ func TestEndpointErrors(t *testing.T) {
 		code int
 		text string
 	}{
-		"GET /healthz":                                            {http.StatusInternalServerError, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed"},
-		"GET /healthz?exclude=syncloop&verbose":                   {http.StatusOK, "[+]syncloop excluded: ok\nhealthz check passed"},
-		"GET /healthz/ping":                                       {http.StatusOK, "ok"},
-		"GET /healthz/syncloop":                                   {http.StatusInternalServerError, "the runtime is away"},
-		"GET /healthz/nothing":                                    {http.StatusNotFound, ""},
-		"GET /stats/summary":                                      {http.StatusInternalServerError, "the runtime is away"},
-		"GET /metrics/resource":                                   {http.StatusOK, "resource_scrape_error 1"},
-		"GET /metrics/cadvisor":                                   {http.StatusInternalServerError, "the runtime is away"},
-		"GET /metrics/probes":                                     {http.StatusOK, ""},
-		"GET /metrics":                                            {http.StatusOK, `kubelet_metrics_provider{provider="cri"} 1`},
-		"GET /pods":                                               {http.StatusOK, `"kind":"PodList"`},
-		"POST /pods":                                              {http.StatusMethodNotAllowed, ""},
-		"GET /runningpods/":                                       {http.StatusOK, `"items":[]`},
-		"GET /configz":                                            {http.StatusOK, `"cgroupDriver":"cgroupfs"`},
-		"GET /containerLogs/default/other/main":                   {http.StatusNotFound, `pod "other_default" not found`},
-		"GET /containerLogs/default/web/other":                    {http.StatusNotFound, `container "other" in pod "web" is not available`},
-		"GET /containerLogs/default/web/main":                     {http.StatusBadRequest, "is waiting to start"},
-		"GET /containerLogs/default/web/main?tailLines=-1":        {http.StatusBadRequest, "tailLines"},
-		"GET /containerLogs/default/web/main?limitBytes=0":        {http.StatusBadRequest, "limitBytes"},
+		"GET /healthz":                                       {http.StatusInternalServerError, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed"},
+		"GET /healthz?exclude=syncloop&verbose":              {http.StatusOK, "[+]syncloop excluded: ok\nhealthz check passed"},
+		"GET /healthz/ping":                                  {http.StatusOK, "ok"},
+		"GET /healthz/syncloop":                              {http.StatusInternalServerError, "the runtime is away"},
+		"GET /healthz/nothing":                               {http.StatusNotFound, ""},
+		"GET /stats/summary":                                 {http.StatusInternalServerError, "the runtime is away"},
+		"GET /metrics/resource":                              {http.StatusOK, "resource_scrape_error 1"},
+		"GET /metrics/cadvisor":                              {http.StatusInternalServerError, "the runtime is away"},
+		"GET /metrics/probes":                                {http.StatusOK, ""},
+		"GET /metrics":                                       {http.StatusOK, `kubelet_metrics_provider{provider="cri"} 1`},
+		"GET /pods":                                          {http.StatusOK, `"kind":"PodList"`},
+		"POST /pods":                                         {http.StatusMethodNotAllowed, ""},
+		"GET /runningpods/":                                  {http.StatusOK, `"items":[]`},
+		"GET /configz":                                       {http.StatusOK, `"cgroupDriver":"cgroupfs"`},
+		"GET /containerLogs/default/other/main":              {http.StatusNotFound, `pod "other_default" not found`},
+		"GET /containerLogs/default/web/other":               {http.StatusNotFound, `container "other" in pod "web" is not available`},
+		"GET /containerLogs/default/web/main":                {http.StatusBadRequest, "is waiting to start"},
+		"GET /containerLogs/default/web/main?tailLines=-1":   {http.StatusUnprocessableEntity, "tailLines: Invalid value: -1: must be greater than or equal to 0"},
+		"GET /containerLogs/default/web/main?tail=-1":        {http.StatusUnprocessableEntity, "tailLines"},
+		"GET /containerLogs/default/web/main?tail=some":      {http.StatusBadRequest, "tailLines"},
+		"GET /containerLogs/default/web/main?limitBytes=0":   {http.StatusUnprocessableEntity, "limitBytes: Invalid value: 0: must be greater than 0"},
+		"GET /containerLogs/default/web/main?sinceSeconds=0": {http.StatusUnprocessableEntity, "sinceSeconds: Invalid value: 0: must be greater than 0"},
+		"GET /containerLogs/default/web/main?sinceSeconds=1&sinceTime=2026-11-21T07:00:00Z": {http.StatusUnprocessableEntity,
+			"at most one of `sinceTime` or `sinceSeconds` may be specified"},
 		"GET /containerLogs/default/web/main?sinceSeconds=x":      {http.StatusBadRequest, "sinceSeconds"},
 		"GET /containerLogs/default/web/main?sinceTime=yesterday": {http.StatusBadRequest, "sinceTime"},
 		"GET /containerLogs/default/web/main?stream=bogus": {http.StatusUnprocessableEntity,

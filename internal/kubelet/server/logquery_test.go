@@ -87,7 +87,7 @@ func TestLogQueryIsOffByDefault(t *testing.T) {
 		c := newTestConfiguration()
 		c.EnableSystemLogQuery = &on
 		w := httptest.NewRecorder()
-		(&Server{config: Config{Configuration: c, SystemLogs: t.TempDir()}}).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/logs/?query=", nil))
+		serverOf(Config{Configuration: c, SystemLogs: t.TempDir()}).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/logs/?query=", nil))
 		if want := map[bool]int{false: http.StatusOK, true: http.StatusBadRequest}[on]; w.Code != want {
 			t.Errorf("with enableSystemLogQuery %v: %d, want %d", on, w.Code, want)
 		}

@@ -38,6 +38,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
 	"github.com/coracle-io/coracle/internal/kubelet/stats"
 	"github.com/coracle-io/coracle/internal/logging"
+	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -98,6 +99,7 @@ type Server struct {
 	secure  net.Listener
 	healthz net.Listener
 	watches logs.Watches
+	results *metrics.Checks // of the health checks
 }
 
 // Listen opens the ports, so that a port in use is reported at once.
@@ -107,7 +109,7 @@ func Listen(config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, tls: secured}
+	s := &Server{config: config, tls: secured, results: metrics.NewChecks()}
 	address := net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port)))
 	if s.secure, err = net.Listen("tcp", address); err != nil {
 		return nil, fmt.Errorf("the kubelet cannot serve on %s (--port chooses another port): %w", address, err)
@@ -158,8 +160,9 @@ func (s *Server) healthHandler() http.Handler {
 
 // addHealth serves the kubelet's checks, by upstream's names.
 func (s *Server) addHealth(mux *http.ServeMux) {
-	h := health.Handler("/healthz", append([]health.Check{health.Ping(), {Name: "log", Run: logging.Check},
-		{Name: "syncloop", Run: func(context.Context) error { return s.config.Healthy() }}}, s.config.Checks...)...)
+	checks := append([]health.Check{health.Ping(), {Name: "log", Run: logging.Check},
+		{Name: "syncloop", Run: func(context.Context) error { return s.config.Healthy() }}}, s.config.Checks...)
+	h := health.Handler("/healthz", s.results.Observed("healthz", checks)...)
 	mux.Handle("/healthz", h)
 	mux.Handle("/healthz/{check}", h)
 }
@@ -174,6 +177,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /metrics/resource", s.metricsResource)
 	mux.HandleFunc("GET /metrics/cadvisor", s.metricsCadvisor)
 	mux.HandleFunc("GET /metrics/probes", s.metricsProbes)
+	mux.Handle("GET /metrics/slis", s.results.Handler())
 	mux.HandleFunc("GET /stats/summary", s.summary)
 	mux.HandleFunc("POST /stats/summary", s.summary)
 	mux.HandleFunc("GET /configz", s.configz)

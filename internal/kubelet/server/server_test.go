@@ -33,6 +33,13 @@ func TestAttributes(t *testing.T) {
 		"GET /runningpods/":              "get pods proxy",
 		"GET /healthz":                   "get healthz proxy",
 		"GET /configz":                   "get configz proxy",
+		"GET /flagz":                     "get configz proxy",
+		"GET /statusz":                   "get statusz proxy",
+		"GET /statuszx":                  "get proxy",
+		"POST /pods/":                    "create pods proxy",
+		"PUT /metrics":                   "update metrics",
+		"PATCH /stats/":                  "patch stats",
+		"DELETE /healthz/ping":           "delete healthz proxy",
 		"GET /debug/pprof/heap":          "get proxy",
 		"GET /anything":                  "get proxy",
 		"GET /metricsx":                  "get proxy",
@@ -56,10 +63,10 @@ func TestAttributes(t *testing.T) {
 
 // Every path requires authentication.
 func TestEveryPathIsAuthorized(t *testing.T) {
-	s := &Server{config: Config{Configuration: newTestConfiguration(), SystemLogs: t.TempDir()}}
+	s := serverOf(Config{Configuration: newTestConfiguration(), SystemLogs: t.TempDir()})
 	handler := s.authorized(s.Handler())
 	for _, path := range []string{
-		"/healthz", "/healthz/ping", "/pods", "/pods/", "/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/stats/summary", "/configz",
+		"/healthz", "/healthz/ping", "/pods", "/pods/", "/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/metrics/slis", "/stats/summary", "/configz",
 		"/runningpods/", "/containerLogs/a/b/c", "/exec/a/b/c", "/exec/a/b/u/c", "/attach/a/b/c", "/portForward/a/b", "/run/a/b/c", "/checkpoint/a/b/c",
 		"/logs/", "/logs/x", "/debug/pprof/", "/debug/pprof/heap", "/", "//pods", "/metrics/../pods", "/stats/%2e%2e/exec/a/b/c",
 	} {
@@ -127,7 +134,7 @@ func TestSystemLogs(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(root, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer((&Server{config: Config{Configuration: newTestConfiguration(), SystemLogs: root}}).Handler())
+	server := httptest.NewServer(serverOf(Config{Configuration: newTestConfiguration(), SystemLogs: root}).Handler())
 	defer server.Close()
 	get := func(path string) (int, string) {
 		t.Helper()
@@ -159,7 +166,7 @@ func TestSystemLogs(t *testing.T) {
 	off := newTestConfiguration()
 	*off.EnableSystemLogHandler = false
 	w := httptest.NewRecorder()
-	(&Server{config: Config{Configuration: off, SystemLogs: root}}).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/logs/pods/file", nil))
+	serverOf(Config{Configuration: off, SystemLogs: root}).Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/logs/pods/file", nil))
 	if w.Code != http.StatusMethodNotAllowed {
 		t.Errorf("without enableSystemLogHandler: %d %q", w.Code, w.Body)
 	}

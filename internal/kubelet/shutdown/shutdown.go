@@ -39,6 +39,13 @@ const (
 	NotReady        = "node is shutting down"
 )
 
+// What the events of the node say.
+const (
+	EventReason  = "Shutdown"
+	beganMessage = "Shutdown manager detected shutdown event"
+	endedMessage = "Shutdown manager detected shutdown cancellation"
+)
+
 // systemCritical is the lowest priority of pods that the system needs.
 const systemCritical = 2000000000
 
@@ -71,6 +78,7 @@ type Config struct {
 	Connect       func(ctx context.Context) (Logind, error)
 	Pods          Pods
 	Changed       func(notReady string) // after ShuttingDown has changed: why the node is not ready, "" if it may be
+	Event         func(message string)  // records an event of the node, with EventReason
 	Metrics       prometheus.Registerer
 	Dir           string   // of the file that keeps the times of the last shutdown
 	Files         files.FS // nil: they are not kept
@@ -308,6 +316,7 @@ func (m *Manager) serve(ctx context.Context, s *session) {
 			log.Info("The machine's shutdown has begun or was cancelled", "begun", begins)
 			m.down.Store(begins)
 			if begins {
+				m.config.Event(beganMessage)
 				m.config.Changed(NotReady)
 				began := time.Now()
 				m.keep(ctx, times{StartTime: began})
@@ -316,6 +325,7 @@ func (m *Manager) serve(ctx context.Context, s *session) {
 				_ = s.lock.Close()
 				continue
 			}
+			m.config.Event(endedMessage)
 			m.config.Changed("")
 			lock, err := s.logind.Inhibit(ctx)
 			if err != nil {

@@ -125,7 +125,7 @@ func seconds(n int) metav1.Duration { return metav1.Duration{Duration: time.Dura
 // running starts a Manager.
 func running(t *testing.T, c *kubeletconfig.KubeletConfiguration, l *logind, p *pods) *Manager {
 	t.Helper()
-	m := New(Config{Configuration: c, Pods: p, Changed: func(string) {}, Metrics: prometheus.NewRegistry(), Connect: func(context.Context) (Logind, error) {
+	m := New(Config{Configuration: c, Pods: p, Changed: func(string) {}, Event: func(string) {}, Metrics: prometheus.NewRegistry(), Connect: func(context.Context) (Logind, error) {
 		return connection{l, l.shutdowns}, nil
 	}})
 	if err := m.Start(t.Context()); err != nil {
@@ -297,7 +297,7 @@ func TestTimesOfTheLastShutdown(t *testing.T) {
 		shown := func() (m *Manager, got string) {
 			registry := prometheus.NewRegistry()
 			m = New(Config{
-				Configuration: &kubeletconfig.KubeletConfiguration{ShutdownGracePeriod: seconds(30)}, Pods: p, Changed: func(string) {}, Metrics: registry,
+				Configuration: &kubeletconfig.KubeletConfiguration{ShutdownGracePeriod: seconds(30)}, Pods: p, Changed: func(string) {}, Event: func(string) {}, Metrics: registry,
 				Connect: func(context.Context) (Logind, error) { return connection{l, l.shutdowns}, nil }, Files: disk, Dir: "/kubelet",
 			})
 			families, err := registry.Gather()
