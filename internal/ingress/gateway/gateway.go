@@ -279,6 +279,10 @@ func (c *compiler) checkListener(g *gateway, l *listener) {
 	l.conflict = verdict{true, reasonNoConflicts, "The listener has no conflicts"}
 	l.resolved = verdict{true, reasonResolvedRefs, "All references are resolved"}
 	l.setKinds()
+	if c.listeners[g.Namespace]++; c.listeners[g.Namespace] > maxListeners { // then it is not looked at
+		l.accepted = verdict{false, reasonTooMany, fmt.Sprintf("The Gateways of the namespace have more than %d listeners: the newest are not served", maxListeners)}
+		return
+	}
 	want := c.HTTPPort
 	if l.secure {
 		want = c.HTTPSPort
@@ -306,12 +310,6 @@ func (c *compiler) checkListener(g *gateway, l *listener) {
 	}
 	if !l.conflict.ok && l.accepted.ok {
 		l.accepted = l.conflict
-	}
-	if !l.accepted.ok {
-		return
-	}
-	if c.listeners[g.Namespace]++; c.listeners[g.Namespace] > maxListeners {
-		l.accepted = verdict{false, reasonTooMany, fmt.Sprintf("The Gateways of the namespace have more than %d listeners: the newest are not served", maxListeners)}
 	}
 }
 
