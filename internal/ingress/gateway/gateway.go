@@ -30,10 +30,10 @@ const (
 	// DefaultClass is the name of the GatewayClass that the controller creates.
 	DefaultClass = "coracle"
 
-	// maxListeners, maxPlaces and maxCertificates bound what one namespace can ask for:
-	// listeners, rules at the hosts of listeners, and certificates of listeners, each of
-	// which is read.
-	maxListeners, maxPlaces, maxCertificates = 5000, 5000, 1000
+	// These bound what one namespace can ask for: listeners, rules at the hosts of
+	// listeners, backends of rules, each with its endpoints, and certificates of listeners,
+	// each of which is read.
+	maxListeners, maxPlaces, maxBackends, maxCertificates = 5000, 5000, 5000, 1000
 	// maxOfGrant is how many entries either list of a ReferenceGrant may have, by its
 	// definition.
 	maxOfGrant = 16
@@ -181,7 +181,7 @@ type compiler struct {
 	grants   map[grant]bool
 	gateways map[[2]string]*gateway
 
-	listeners, places, certificates map[string]int // how many a namespace has
+	listeners, places, backends, certificates map[string]int // how many a namespace has
 }
 
 // byAge orders objects as the specification does where they compete.
@@ -201,7 +201,7 @@ func value[T any](p *T, otherwise T) T {
 func Compile(s *Source) *Plan {
 	c := &compiler{
 		Source: s, plan: &Plan{source: s}, grants: map[grant]bool{}, gateways: map[[2]string]*gateway{},
-		listeners: map[string]int{}, places: map[string]int{}, certificates: map[string]int{},
+		listeners: map[string]int{}, places: map[string]int{}, backends: map[string]int{}, certificates: map[string]int{},
 	}
 	own := s.ownClasses()
 	for _, class := range s.Classes {

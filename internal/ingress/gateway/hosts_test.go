@@ -202,6 +202,29 @@ func TestRoutesInExcessAreNotLookedAt(t *testing.T) {
 	}
 }
 
+// The backends of a namespace are bounded, of which one rule can name many, each with all
+// of its endpoints.
+func TestBackendsOfANamespaceAreBounded(t *testing.T) {
+	w := newWorld(t, webGateway)
+	asked, backend := map[string]int{}, w.Backend
+	w.Backend = func(namespace, service string, port int32, grpc bool) (*table.Backend, string, string) {
+		asked[namespace]++
+		return backend(namespace, service, port, grpc)
+	}
+	w.add(routeText("web", "a-greedy", "hostnames: [a.example]\nrules: [{backendRefs: ["+strings.Repeat("{name: one, port: 80}, ", maxBackends-1)+"{name: one, port: 80}]}]"))
+	w.add(routeText("web", "b-more", "hostnames: [b.example]\nrules: [{backendRefs: [{name: one, port: 80}]}]"))
+	w.add(routeText("other", "other", "hostnames: [other.example]\nrules: [{backendRefs: [{name: one, port: 80}]}]"))
+	served, plan := w.compile()
+	for host, want := range map[string]string{"a.example": "web/one:80", "b.example": "404", "other.example": "other/one:80"} {
+		if got := w.answered(served, "GET http://"+host+"/"); got != want {
+			t.Errorf("%s: %s, want %s", host, got, want)
+		}
+	}
+	if got := conditionsOf(t, plan, "httproutes", "b-more", 0); !strings.HasPrefix(got, "Accepted=False/TooMany ") || asked["web"] != maxBackends {
+		t.Errorf("the route is %s, and %d backends were looked for", got, asked["web"])
+	}
+}
+
 // The selector of a listener may be large, and many routes may refer to it: it is compared
 // once with each namespace.
 func TestSelectorsAreComparedOncePerNamespace(t *testing.T) {

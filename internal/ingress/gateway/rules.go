@@ -62,6 +62,9 @@ func (c *compiler) compileRule(r *route, rule *Rule) *verdict {
 	if wrong := setTimeouts(&common, r.Kind, rule); wrong != nil {
 		return wrong
 	}
+	if c.backends[r.Namespace] += len(rule.BackendRefs); c.backends[r.Namespace] > maxBackends {
+		return &verdict{false, reasonTooMany, fmt.Sprintf("the routes of the namespace have more than %d backends", maxBackends)}
+	}
 	if common.Targets, wrong = c.targets(r, rule); wrong != nil {
 		return wrong
 	}
