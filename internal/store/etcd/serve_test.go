@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,12 +11,15 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/freeport"
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/pki"
@@ -220,6 +224,19 @@ func TestServedClients(t *testing.T) {
 	if status := read(bare, at+"/health"); status != 0 {
 		t.Errorf("without a certificate: %d", status)
 	}
+}
+
+// A stream to a member that takes nothing ends, so that the next one of it begins.
+func TestMembersThatTakeNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn, other := net.Pipe()
+		defer func() { _ = other.Close() }()
+		began := time.Now()
+		_, err := promptConn{conn}.Write([]byte("entries"))
+		if failed, ok := errors.AsType[net.Error](err); !ok || !failed.Timeout() || time.Since(began) != rafthttp.ConnWriteTimeout {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
 }
 
 // A member that shows the certificate of another address is refused, unless
