@@ -203,71 +203,79 @@ func TestProbesOfAPodTakeTurns(t *testing.T) {
 	}
 }
 
-// Commands of hooks count with those of probes. Those of pods whose output was once too
-// long run one at a time in a namespace, until the pod is forgotten.
+// Commands of probes and of hooks take turns in a pod. Those of pods whose output was once
+// too long run one at a time in a namespace, until the pod is forgotten. Probes do not wait
+// for hooks, which may wait for them.
 func TestCommandsTakeTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var running atomic.Int32
-		long := false
-		r := &Runner{Exec: func(ctx context.Context, _ string, _ []string, _ time.Duration) ([]byte, error) {
-			if long {
-				return nil, fmt.Errorf("the command wrote more: %w", status.Error(codes.ResourceExhausted, "message"))
-			}
+	for name, test := range map[string]struct {
+		timeout, ofOthers time.Duration
+		most              int32
+	}{"probes": {time.Hour, 0, maxCommands}, "hooks": {0, time.Hour, maxHooks}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { takeTurns(t, test.timeout, test.ofOthers, test.most) })
+		})
+	}
+}
+
+// takeTurns runs commands with a timeout, of which most of a pod may run at a time, whatever
+// those with another timeout do.
+func takeTurns(t *testing.T, timeout, ofOthers time.Duration, most int32) {
+	var running atomic.Int32
+	long := false
+	r := &Runner{Exec: func(ctx context.Context, _ string, _ []string, of time.Duration) ([]byte, error) {
+		if long {
+			return nil, fmt.Errorf("the command wrote more: %w", status.Error(codes.ResourceExhausted, "message"))
+		}
+		if of == timeout {
 			running.Add(1)
 			defer running.Add(-1)
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}}
-		pod := func(namespace, uid string) *v1.Pod {
-			p := &v1.Pod{}
-			p.Namespace, p.UID = namespace, types.UID(uid)
-			return p
 		}
-		pods := []*v1.Pod{pod("web", "a"), pod("web", "b"), pod("other", "c")}
-		run := func(ctx context.Context) {
-			for _, p := range pods {
-				for range maxCommands + 1 {
-					go func() { _, _ = r.Command(ctx, []string{"run"}, Target{Pod: p}, 0) }()
-				}
-			}
-			synctest.Wait()
-		}
-		expect := func(want int32, when string) {
-			t.Helper()
-			if got := running.Load(); got != want {
-				t.Errorf("%s, %d commands run at a time, want %d", when, got, want)
-			}
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		run(ctx)
-		expect(3*maxCommands, "at first")
-		cancel()
-		synctest.Wait()
-		expect(0, "at the end")
-
-		long = true
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	pod := func(namespace, uid string) *v1.Pod {
+		p := &v1.Pod{}
+		p.Namespace, p.UID = namespace, types.UID(uid)
+		return p
+	}
+	pods := []*v1.Pod{pod("web", "a"), pod("web", "b"), pod("other", "c")}
+	run := func(ctx context.Context, timeout time.Duration) {
 		for _, p := range pods {
-			if _, err := r.Command(t.Context(), []string{"run"}, Target{Pod: p}, 0); status.Code(err) != codes.ResourceExhausted {
-				t.Errorf("a long output is %v", err)
+			for range maxCommands + maxHooks {
+				go func() { _, _ = r.Command(ctx, []string{"run"}, Target{Pod: p}, timeout) }()
 			}
 		}
-		long = false
-		ctx, cancel = context.WithCancel(t.Context())
-		run(ctx)
-		expect(2, "in two namespaces of pods with long outputs")
-		cancel()
 		synctest.Wait()
-
-		r.turns.forget("a")
-		ctx, cancel = context.WithCancel(t.Context())
-		run(ctx)
-		expect(maxCommands+2, "with a new pod")
-		cancel()
-		synctest.Wait()
-		r.turns.forget("b")
-		r.turns.forget("c")
-		if len(r.turns.gates)+len(r.turns.verbose) > 0 {
-			t.Errorf("%d gates and %d pods are kept", len(r.turns.gates), len(r.turns.verbose))
+	}
+	expect := func(want int32, when string) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		run(ctx, ofOthers)
+		run(ctx, timeout)
+		if got := running.Load(); got != want {
+			t.Errorf("%s, %d commands run at a time, want %d", when, got, want)
 		}
-	})
+		cancel()
+		synctest.Wait()
+		if got := running.Load(); got != 0 {
+			t.Errorf("%s, %d commands run at the end", when, got)
+		}
+	}
+	expect(3*most, "at first")
+
+	long = true
+	for _, p := range pods {
+		if _, err := r.Command(t.Context(), []string{"run"}, Target{Pod: p}, timeout); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("a long output is %v", err)
+		}
+	}
+	long = false
+	expect(2, "in two namespaces of pods with long outputs")
+	r.turns.forget("a")
+	expect(most+2, "with a new pod")
+	r.turns.forget("b")
+	r.turns.forget("c")
+	if len(r.turns.gates)+len(r.turns.verbose) > 0 {
+		t.Errorf("%d gates and %d pods are kept", len(r.turns.gates), len(r.turns.verbose))
+	}
 }

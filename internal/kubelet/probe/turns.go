@@ -10,17 +10,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxCommands is how many commands of a pod's probes and hooks run at a time.
-const maxCommands = 8
+const (
+	// maxCommands is how many commands of a pod's probes run at a time.
+	maxCommands = 8
+	// maxHooks is how many commands of a pod's hooks run at a time. They may take any time,
+	// and those before the end of a pod have no more than its grace period together.
+	maxHooks = 32
+)
 
 // turns lets the commands of pods wait for each other. The runtime keeps up to 16 MiB of
 // each output of a command until it ends, in memory that counts for no pod. Whether that
 // was too long for the kubelet is known only then:
 //
-//	command ─ one of maxCommands of its pod ─ run ─ too long ─► the pod is verbose
-//	                    └─ of a verbose pod: the only one of its namespace ─ run
+//	probe ─ one of maxCommands of its pod ─┬─ run ─ too long ─► the pod is verbose
+//	hook ── one of maxHooks of its pod ────┤
+//	                                       └─ of a verbose pod: the only probe, or the
+//	                                          only hook, of its namespace ─ run
 //
-// The zero value is ready to use.
+// Probes do not wait for hooks: a hook may wait for what a probe decides. The zero value is
+// ready to use.
 type turns struct {
 	mu      sync.Mutex // guards the following
 	gates   map[string]*gate
@@ -33,9 +41,13 @@ type gate struct {
 	passed chan struct{} // has an element for each who has passed
 }
 
-// run runs a command of a pod in its turn.
-func (t *turns) run(ctx context.Context, pod *v1.Pod, command func() ([]byte, error)) ([]byte, error) {
-	leave, err := t.enter(ctx, "pod "+string(pod.UID), maxCommands)
+// run runs a command of a hook or probe of a pod in its turn.
+func (t *turns) run(ctx context.Context, pod *v1.Pod, hook bool, command func() ([]byte, error)) ([]byte, error) {
+	kind, most := "probes", maxCommands
+	if hook {
+		kind, most = "hooks", maxHooks
+	}
+	leave, err := t.enter(ctx, kind+" of pod "+string(pod.UID), most)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +56,7 @@ func (t *turns) run(ctx context.Context, pod *v1.Pod, command func() ([]byte, er
 	verbose := t.verbose[pod.UID]
 	t.mu.Unlock()
 	if verbose {
-		leave, err := t.enter(ctx, "namespace "+pod.Namespace, 1)
+		leave, err := t.enter(ctx, kind+" of namespace "+pod.Namespace, 1)
 		if err != nil {
 			return nil, err
 		}
