@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -119,8 +120,12 @@ type endpoint struct {
 	ended    chan struct{} // closed when server has ended; nil before serve
 }
 
-// listen listens at a URL.
+// listen listens at a URL. It refuses names, as etcd does: one may be that of an address
+// of this machine alone.
 func listen(ctx context.Context, at url.URL, info transport.TLSInfo) (*endpoint, error) {
+	if host := at.Hostname(); host != "localhost" && net.ParseIP(host) == nil {
+		return nil, fmt.Errorf("listen on %s: want an IP address", at.String())
+	}
 	e := &endpoint{server: httpserver.New(ctx, nil, nil)}
 	if at.Scheme == "https" {
 		config, err := info.ServerConfig()
@@ -147,11 +152,12 @@ func (e *endpoint) serve(handler http.Handler) {
 	e.ended = make(chan struct{})
 	go func() {
 		defer close(e.ended)
-		bounded := httpserver.NewListener(e.listener)
-		if e.server.TLSConfig == nil {
-			_ = e.server.Serve(bounded)
-		} else {
-			_ = e.server.ServeTLS(bounded, "", "")
+		bounded, serve := httpserver.NewListener(e.listener), e.server.Serve
+		if e.server.TLSConfig != nil {
+			serve = func(l net.Listener) error { return e.server.ServeTLS(l, "", "") }
+		}
+		if err := serve(bounded); !errors.Is(err, http.ErrServerClosed) {
+			e.server.ErrorLog.Printf("Nobody is served any more at %s: %v", e.listener.Addr(), err)
 		}
 	}()
 }

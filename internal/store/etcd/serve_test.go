@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -14,7 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -265,5 +268,52 @@ func TestAddressesOfMembers(t *testing.T) {
 	byName.IPAddresses = nil
 	if err := checkAddress(t.Context(), &byName, "127.0.0.1:1"); err != nil {
 		t.Errorf("by the name localhost: %v", err)
+	}
+	files := issued(t, openKeys(t), pki.EtcdPeer("a", nil, nil))
+	for _, anywhere := range []bool{false, true} {
+		c := Config{PeerURL: "https://127.0.0.1:0", PeersAnywhere: anywhere}
+		n, err := c.listen(t.Context(), &embed.Config{AdvertisePeerUrls: []url.URL{{Scheme: "https", Host: "127.0.0.1:0"}}, PeerTLSInfo: files.info()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.close()
+		config := n.peers.server.TLSConfig
+		if config.ClientAuth != tls.RequireAndVerifyClientCert {
+			t.Errorf("anywhere %v: %v", anywhere, config.ClientAuth)
+		}
+		if anywhere {
+			if config.GetConfigForClient != nil || config.VerifyConnection != nil {
+				t.Error("the addresses of members are looked at")
+			}
+			continue
+		}
+		for from, allowed := range map[string]bool{"192.0.2.1": true, "192.0.2.2": false} {
+			own, err := config.GetConfigForClient(&tls.ClientHelloInfo{Conn: connFrom{ip: from}})
+			if err != nil || own.ClientAuth != tls.RequireAndVerifyClientCert {
+				t.Fatalf("%v, %v", own, err)
+			}
+			if err := own.VerifyConnection(tls.ConnectionState{PeerCertificates: []*x509.Certificate{&named}}); (err == nil) != allowed {
+				t.Errorf("a member from %s: %v", from, err)
+			}
+		}
+	}
+}
+
+// connFrom is a connection from an address.
+type connFrom struct {
+	net.Conn
+	ip string
+}
+
+func (c connFrom) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(c.ip), Port: 1} }
+
+// A port is that of an address: a name may have another one on each machine.
+func TestNamesAreNotListenedAt(t *testing.T) {
+	for host, allowed := range map[string]bool{"127.0.0.1:0": true, "localhost:0": true, "a.example:0": false, "": false} {
+		e, err := listen(t.Context(), url.URL{Scheme: "http", Host: host}, transport.TLSInfo{})
+		e.close()
+		if (err == nil) != allowed {
+			t.Errorf("%q: %v", host, err)
+		}
 	}
 }
