@@ -210,10 +210,11 @@ func (m *Manager) look(ctx context.Context, state *thresholdState) {
 
 // relieve reclaims a resource. For disk it first removes what no pod needs: dead
 // containers and then unused images, which they may have used, unless those are on a
-// file system of their own that has room. If there is any, the
-// next observation shows whether that was enough. Then, or if there is none, it does the
-// same with pulls of images that are in progress, and after that, it evicts one pod. It gives the pod that was evicted before time to end, unless a hard
-// threshold is met now and that pod has more time than one leaves.
+// file system of their own that has room. If there is any, the next observation shows
+// whether that was enough. Then, or if there is none, it does the same with pulls of images
+// that are in progress, and after that, it evicts one pod. It gives the pod that was evicted
+// before time to end, unless a hard threshold is met now and that pod has more time than one
+// leaves.
 func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 	name, where := resourceOf(t.Signal), areaOf(t.Signal, free)
 	m.config.Recorder.Eventf(node.Reference(m.config.NodeName), v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", name)
