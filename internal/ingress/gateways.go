@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -377,15 +378,19 @@ func (c *Controller) syncGatewayStatus(ctx context.Context, key gatewayStatusKey
 	return controller.IgnoreNotFoundOrConflict(err)
 }
 
-// gatewayAddresses is gateway.Source.Addresses.
-func (c *Controller) gatewayAddresses(has []string) []string {
-	var given []networkingv1.IngressLoadBalancerIngress
-	for _, a := range has {
-		given = append(given, networkingv1.IngressLoadBalancerIngress{IP: a})
+// gatewayAddresses returns gateway.Source.Addresses. It looks at the nodes once, however
+// many Gateways there are.
+func (c *Controller) gatewayAddresses() func(has []string) []string {
+	addresses := sync.OnceValue(c.addresses)
+	return func(has []string) []string {
+		var given []networkingv1.IngressLoadBalancerIngress
+		for _, a := range has {
+			given = append(given, networkingv1.IngressLoadBalancerIngress{IP: a})
+		}
+		var all []string
+		for _, a := range addresses()(given) {
+			all = append(all, a.IP)
+		}
+		return slices.Compact(all)
 	}
-	var all []string
-	for _, a := range c.addresses(given) {
-		all = append(all, a.IP)
-	}
-	return slices.Compact(all)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/ingress/gateway"
@@ -222,5 +224,38 @@ func TestHostsOfIngressesAndGateways(t *testing.T) {
 	}
 	if got := reasons(problems, old) + "," + reasons(problems, late); got != ","+hostConflict {
 		t.Errorf("problems %s", got)
+	}
+}
+
+// listed counts how often its objects are listed.
+type listed struct {
+	cache.Indexer
+	times int
+}
+
+func (l *listed) List() []any {
+	l.times++
+	return l.Indexer.List()
+}
+
+// Many Gateways are given addresses by one look at the nodes.
+func TestAddressesOfManyGateways(t *testing.T) {
+	nodes := &listed{Indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+	for _, address := range []string{"192.0.2.1", "192.0.2.2"} {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: address}, Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Address: address}}}}
+		if err := nodes.Add(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &Controller{Config: Config{Addresses: []string{"192.0.2.1"}}, nodes: nodes, ports: newPorts(nil, nil, 80, 443, nil)}
+	c.ports.all[0].isOpen = true
+	addresses := c.gatewayAddresses()
+	for range 100 {
+		if got := addresses([]string{"192.0.2.2", "192.0.2.9"}); !slices.Equal(got, []string{"192.0.2.1", "192.0.2.2"}) {
+			t.Fatalf("got %q", got)
+		}
+	}
+	if nodes.times != 1 {
+		t.Errorf("the nodes were listed %d times", nodes.times)
 	}
 }

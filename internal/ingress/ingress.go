@@ -411,7 +411,7 @@ func (c *Controller) syncTable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gateways.HTTPPort, gateways.HTTPSPort, gateways.Addresses = c.HTTPPort, c.HTTPSPort, c.gatewayAddresses
+	gateways.HTTPPort, gateways.HTTPSPort, gateways.Addresses = c.HTTPPort, c.HTTPSPort, c.gatewayAddresses()
 	serves := len(own) > 0 || gateways.Serves()
 	c.remember(own, gateways.Routes)
 	if serves && c.backends == nil {

@@ -27,7 +27,7 @@ func (c *Controller) syncStatus(ctx context.Context, key controller.Key) error {
 	if !served {
 		return nil
 	}
-	want := c.addresses(i.Status.LoadBalancer.Ingress)
+	want := c.addresses()(i.Status.LoadBalancer.Ingress)
 	if equality.Semantic.DeepEqual(i.Status.LoadBalancer.Ingress, want) {
 		return nil
 	}
@@ -42,10 +42,10 @@ func (c *Controller) syncStatus(ctx context.Context, key controller.Key) error {
 	return controller.IgnoreNotFound(err)
 }
 
-// addresses returns the addresses of an Ingress that has some: those of this node while
-// a port is open and the node is there, and those that other nodes have given, which serve
-// it as well. Other servers take the addresses of a node that was deleted away.
-func (c *Controller) addresses(has []networkingv1.IngressLoadBalancerIngress) []networkingv1.IngressLoadBalancerIngress {
+// addresses returns what returns the addresses of an Ingress that has some: those of this
+// node while a port is open and the node is there, and those that other nodes have given,
+// which serve it as well. Other servers take the addresses of a node that was deleted away.
+func (c *Controller) addresses() func(has []networkingv1.IngressLoadBalancerIngress) []networkingv1.IngressLoadBalancerIngress {
 	others, isThere := map[string]bool{}, false
 	for _, n := range allOf[*v1.Node](c.nodes) {
 		isThere = isThere || c.isOwn(n)
@@ -53,14 +53,18 @@ func (c *Controller) addresses(has []networkingv1.IngressLoadBalancerIngress) []
 			others[a.Address] = !slices.Contains(c.Addresses, a.Address)
 		}
 	}
-	want := slices.DeleteFunc(slices.Clone(has), func(p networkingv1.IngressLoadBalancerIngress) bool { return p.IP == "" || !others[p.IP] })
+	var own []networkingv1.IngressLoadBalancerIngress
 	if isThere && c.ports.open() {
 		for _, a := range c.Addresses {
-			want = append(want, networkingv1.IngressLoadBalancerIngress{IP: a})
+			own = append(own, networkingv1.IngressLoadBalancerIngress{IP: a})
 		}
 	}
-	slices.SortFunc(want, func(a, b networkingv1.IngressLoadBalancerIngress) int { return cmp.Compare(a.IP, b.IP) })
-	return want
+	return func(has []networkingv1.IngressLoadBalancerIngress) []networkingv1.IngressLoadBalancerIngress {
+		want := slices.DeleteFunc(slices.Clone(has), func(p networkingv1.IngressLoadBalancerIngress) bool { return p.IP == "" || !others[p.IP] })
+		want = append(want, own...)
+		slices.SortFunc(want, func(a, b networkingv1.IngressLoadBalancerIngress) int { return cmp.Compare(a.IP, b.IP) })
+		return want
+	}
 }
 
 // isOwn reports whether a node is the one of this controller.

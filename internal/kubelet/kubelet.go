@@ -157,10 +157,10 @@ func New(given Config) (*Kubelet, error) {
 		FreeContainers: func(ctx context.Context) int {
 			return k.pods.FreeEnded(ctx) + gc.FreeDead(ctx, runtime, k.pods.Observed())
 		},
-		FreeImages: k.images.Free,
-		Sources:    eviction.Sources{Runtime: runtime, Files: config.Files, Volumes: k.volumes, CGroups: k.cgroups},
-		Own:        eviction.Own{Limit: config.Memory.Limit(), Shortage: k.shortage, Kept: k.kept},
-		Changed:    k.node.Update, Recorder: k.recorder, Metrics: config.Metrics,
+		FreeImages: k.images.Free, EndPulls: k.images.EndPulls,
+		Sources: eviction.Sources{Runtime: runtime, Files: config.Files, Volumes: k.volumes, CGroups: k.cgroups},
+		Own:     eviction.Own{Limit: config.Memory.Limit(), Shortage: k.shortage, Kept: k.kept},
+		Changed: k.node.Update, Recorder: k.recorder, Metrics: config.Metrics,
 	})
 	if err != nil {
 		return nil, err

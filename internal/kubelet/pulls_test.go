@@ -3,6 +3,8 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/node"
 )
 
 // slowImages takes ten minutes to pull an image.
@@ -102,6 +106,54 @@ func TestContainersStartAsTheirImagesArrive(t *testing.T) {
 		b.after(5 * time.Second)
 		if p := b.get("gone"); p != nil {
 			t.Errorf("a pod that was deleted during a pull: %+v", p.Status)
+		}
+	})
+}
+
+// Pulls that are in progress end before a pod is evicted because the disk is full: a
+// registry may send without end. They do not keep a pod from being evicted again and again.
+func TestPullsEndBeforePods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plenty, full := node.Free{DiskBytes: 50, DiskTotal: 100}, node.Free{DiskBytes: 1, DiskTotal: 100}
+		machine := &changing{left: plenty}
+		b := newBench(t)
+		b.configure = func(c *Config) {
+			machine.Machine, c.Machine = c.Machine, machine
+			c.Configuration.EvictionHard = map[string]string{"nodefs.available": "10%"}
+			c.Images = slowImages{c.Images, "example.com/endless:1"}
+		}
+		b.start()
+		defer func() { b.stop() }()
+		b.createWriting("modest", 10)
+		b.create(pod("puller", func(p *v1.Pod) { p.Spec.Containers[0].Image = "example.com/endless:1" }))
+		b.after(time.Minute)
+		waits := func() string {
+			statuses := b.get("puller").Status.ContainerStatuses
+			if len(statuses) != 1 || statuses[0].State.Waiting == nil {
+				t.Fatalf("the container that waits for its image: %+v", statuses)
+			}
+			return statuses[0].State.Waiting.Message
+		}
+		const why = "the node has ended the pull: its disk is short"
+		if got := waits(); strings.Contains(got, why) {
+			t.Fatalf("with room on the disk: %s", got)
+		}
+		machine.set(full)
+		b.after(10 * time.Second)
+		if got := waits(); !strings.Contains(got, why) {
+			t.Errorf("the pull does not end: %q", got)
+		}
+		if evicted := b.evictedOf("modest", "puller"); evicted != nil {
+			t.Errorf("evicted are %q, although a pull has ended", evicted)
+		}
+		b.after(10 * time.Second)
+		if evicted := b.evictedOf("modest", "puller"); !slices.Equal(evicted, []string{"modest"}) {
+			t.Errorf("evicted are %q", evicted)
+		}
+		machine.set(plenty)
+		b.after(30 * time.Minute)
+		if p := b.get("puller"); p.Status.Phase != v1.PodRunning {
+			t.Errorf("with room again: %+v", p.Status)
 		}
 	})
 }

@@ -183,6 +183,28 @@ func TestState(t *testing.T) {
 	step("forgotten", false, true, s.forget)
 }
 
+// To find the Services with an address, of which a node can begin to answer for a thousand
+// at once, others are not looked at, of which tenants can have many.
+func TestServicesWithAnAddress(t *testing.T) {
+	s := newState("alpha")
+	const many = 1000
+	for i := range many {
+		service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: fmt.Sprint("web-", i)}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer}}
+		service.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}).String()}}
+		s.setService(service)
+	}
+	s.setPools(testPools(t))
+	s.setComplete()
+	s.wanted()
+	address := netip.AddrFrom4([4]byte{198, 51, 0, 7})
+	if got := s.with(address); len(got) != 1 || got[0].Name != "web-7" {
+		t.Errorf("found %v", got)
+	}
+	if allocations := testing.AllocsPerRun(10, func() { s.with(address) }); allocations >= many {
+		t.Errorf("finding one of %d takes %v allocations", many, allocations)
+	}
+}
+
 // TestReduce checks that what is kept of objects is enough.
 func TestReduce(t *testing.T) {
 	excluded := node("beta", v1.ConditionTrue)

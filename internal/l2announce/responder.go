@@ -11,11 +11,18 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/pace"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
-// checkPeriod is the interval at which the interfaces of the machine are looked at.
-const checkPeriod = 3 * time.Second
+const (
+	// checkPeriod is the interval at which the interfaces of the machine are looked at.
+	checkPeriod = 3 * time.Second
+	// changeBurst changes are followed at once, and then one in each changePeriod: who
+	// may change endpoints, or the status of a node, can do so all the time.
+	changeBurst  = 20
+	changePeriod = 500 * time.Millisecond
+)
 
 // responder answers for addresses on the interfaces of this machine. One goroutine
 // uses it, which owns all claims:
@@ -36,6 +43,8 @@ type responder struct {
 	ceded func(netip.Addr, hardware)
 
 	latest  map[netip.Addr]int // what wanted has returned last
+	changes pace.Pace
+	late    <-chan time.Time // has a value when a change that waits is due; nil if none does
 	arrived chan arrival
 	links   map[int]*link // by the index of the interface
 	claims  map[place]*claim
@@ -62,8 +71,7 @@ func (r *responder) run(ctx context.Context) {
 	defer check.Stop()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	r.latest = r.wanted()
-	r.reconcile(ctx)
+	r.follow(ctx)
 	for {
 		if len(r.claims) > 0 {
 			next.Reset(time.Until(r.due()))
@@ -80,12 +88,24 @@ func (r *responder) run(ctx context.Context) {
 // returns false if ctx has ended.
 func (r *responder) wait(ctx context.Context, check, next <-chan time.Time) bool {
 	for {
+		changed := r.changed
+		if r.late != nil {
+			changed = nil
+		}
 		select {
 		case <-ctx.Done():
 			return false
-		case <-r.changed:
-			r.latest = r.wanted()
-			r.reconcile(ctx)
+		case <-changed:
+			if wait := r.changes.Take(time.Now(), changeBurst, changePeriod); wait > 0 {
+				r.late = time.After(wait)
+				continue
+			}
+			r.follow(ctx)
+			return true
+		case <-r.late:
+			r.late = nil
+			r.changes.Count(time.Now(), changePeriod)
+			r.follow(ctx)
 			return true
 		case <-check:
 			if len(r.latest) > 0 || r.failure != "" {
@@ -101,6 +121,12 @@ func (r *responder) wait(ctx context.Context, check, next <-chan time.Time) bool
 			}
 		}
 	}
+}
+
+// follow follows a change of what is wanted.
+func (r *responder) follow(ctx context.Context) {
+	r.latest = r.wanted()
+	r.reconcile(ctx)
 }
 
 // due returns when the first claim has something to do. There must be one.

@@ -24,7 +24,9 @@ type state struct {
 	pools    addresspool.Pools
 	complete bool // the objects below are all that there are
 	services map[types.NamespacedName]*v1.Service
-	nodes    map[string]bool // candidates, and whether they are ready
+	// holders are the Services with each address that wanted has returned last, and others.
+	holders map[netip.Addr][]*v1.Service
+	nodes   map[string]bool // candidates, and whether they are ready
 	// taken has the addresses of each node, also of those that are no candidates. A
 	// Service may have them, and they may be in a pool, but each node answers for its own.
 	taken map[string][]netip.Addr
@@ -49,7 +51,7 @@ func signal(c chan struct{}) {
 func (s *state) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.complete = false
+	s.complete, s.holders = false, nil
 	s.services, s.local = map[types.NamespacedName]*v1.Service{}, map[types.NamespacedName]map[string][]string{}
 	s.nodes, s.taken = map[string]bool{}, map[string][]netip.Addr{}
 	signal(s.changed)
@@ -188,8 +190,12 @@ func (s *state) wanted() map[netip.Addr]int {
 		}
 	}
 	var list []balancer
+	s.holders = map[netip.Addr][]*v1.Service{}
 	for name, service := range s.services {
 		free := slices.DeleteFunc(addresspool.Ingress(service), func(a netip.Addr) bool { return taken[a] })
+		for _, a := range free {
+			s.holders[a] = append(s.holders[a], service)
+		}
 		b := balancer{namespace: name.Namespace, addresses: free}
 		if isLocal(service) {
 			b.local = map[string]bool{}
@@ -204,15 +210,10 @@ func (s *state) wanted() map[netip.Addr]int {
 	return ranks(s.own, candidates(s.nodes), s.pools, list)
 }
 
-// with returns the Services that have an address.
+// with returns the Services that have an address, as wanted has seen them last. It looks at
+// no others: a node can begin to answer for all of its addresses at once.
 func (s *state) with(a netip.Addr) []*v1.Service {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var list []*v1.Service
-	for _, service := range s.services {
-		if slices.Contains(addresspool.Ingress(service), a) {
-			list = append(list, service)
-		}
-	}
-	return list
+	return s.holders[a]
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -18,8 +19,12 @@ import (
 	"github.com/coracle-io/coracle/internal/bootstraptoken"
 )
 
-// askAgain is the time between two questions for cluster-info.
-const askAgain = time.Second
+const (
+	// askAgain is the time between two questions for cluster-info.
+	askAgain = time.Second
+	// maxAnswer bounds, in bytes, what is read of an answer: its server may be anybody.
+	maxAnswer = 1 << 20
+)
 
 // Discover asks the API server at a URL for cluster-info, and returns what it says
 // if the token has signed it, the authority in it consists of certificates with the
@@ -92,9 +97,24 @@ func signedInfo(ctx context.Context, server string, token bootstraptoken.Token) 
 // info returns cluster-info of the API server at a URL, asked without credentials.
 func info(ctx context.Context, server string, tls rest.TLSClientConfig) (*v1.ConfigMap, error) {
 	const patience = 10 * time.Second
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server, TLSClientConfig: tls, Timeout: patience})
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host: server, TLSClientConfig: tls, Timeout: patience,
+		WrapTransport: func(next http.RoundTripper) http.RoundTripper { return boundedAnswers{next} },
+	})
 	if err != nil {
 		return nil, err
 	}
 	return client.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, bootstraptoken.ClusterInfo, metav1.GetOptions{})
+}
+
+// boundedAnswers makes bodies of answers fail after maxAnswer.
+type boundedAnswers struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b boundedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		answer.Body = http.MaxBytesReader(nil, answer.Body, maxAnswer)
+	}
+	return answer, err
 }

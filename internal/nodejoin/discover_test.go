@@ -1,6 +1,7 @@
 package nodejoin
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/pem"
@@ -108,6 +109,29 @@ func TestImpostors(t *testing.T) {
 				t.Errorf("%+v, %v, want %q", found, err, c.want)
 			}
 		})
+	}
+}
+
+// A server that sends without end, before it has proven anything, is not read without end.
+func TestEndlessAnswer(t *testing.T) {
+	const most = 64 << 20 // so that this test ends, too, if all is read
+	ctx, cancel := context.WithCancel(t.Context())
+	var sent atomic.Int64
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		defer cancel()
+		w.Header().Set("Content-Type", "application/json")
+		for block := bytes.Repeat([]byte(" "), 64<<10); sent.Load() < most; {
+			n, err := w.Write(block)
+			sent.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	}))
+	defer s.Close()
+	found, err := Discover(ctx, s.URL, token, []string{"sha256:00"})
+	if err == nil || !strings.Contains(err.Error(), "too large") || sent.Load() >= most {
+		t.Errorf("%+v, %v, after %d bytes", found, err, sent.Load())
 	}
 }
 

@@ -73,6 +73,9 @@ type Route struct {
 	Link string     // name of the interface
 }
 
+// mostTold is how many of the addresses of a node a refusal names.
+const mostTold = 10
+
 // Plan is what a node's kernel needs to reach the pods of other nodes.
 type Plan struct {
 	Routes []Route // sorted
@@ -234,7 +237,7 @@ func (plan *Plan) reach(r Routes, p Peer, to netip.Prefix, interfaces []Interfac
 		}
 	}
 	if !far.IsValid() {
-		return "has no address of another machine of the family of this node's: " + fmt.Sprint(p.Addresses)
+		return fmt.Sprint("has no address of another machine of the family of this node's: ", p.Addresses[:min(len(p.Addresses), mostTold)])
 	}
 	hop := to.Addr().Next()
 	if !to.Contains(hop) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,19 @@ func addresses(list ...string) []netip.Addr {
 		out = append(out, netip.MustParseAddr(s))
 	}
 	return out
+}
+
+// A refusal, which is logged, is short whatever a node says of itself.
+func TestRefusalsAreShort(t *testing.T) {
+	r := Routes{Name: "t", NodeName: "a", Own: addresses("192.0.2.1"), ClusterCIDRs: prefixes("10.244.0.0/16"), NodeMaskSizeIPv4: 24}
+	peer := Peer{Name: "b", PodCIDRs: prefixes("10.244.1.0/24")}
+	for i := range 10_000 {
+		peer.Addresses = append(peer.Addresses, netip.AddrFrom4([4]byte{127, 0, byte(i >> 8), byte(i)}))
+	}
+	plan := r.Plan(prefixes("10.244.0.0/24"), []Peer{peer}, nil)
+	if len(plan.Refused) != 1 || !strings.Contains(plan.Refused[0], "127.0.0.9") || len(plan.Refused[0]) > 500 {
+		t.Errorf("%.1000q", plan.Refused)
+	}
 }
 
 func TestPlanTunnel(t *testing.T) {

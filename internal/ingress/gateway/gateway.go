@@ -30,12 +30,17 @@ const (
 	// DefaultClass is the name of the GatewayClass that the controller creates.
 	DefaultClass = "coracle"
 
-	// maxPlaces and maxCertificates bound what one namespace can ask for: rules at the hosts
-	// of listeners, and certificates of listeners, each of which is read.
-	maxPlaces, maxCertificates = 5000, 1000
+	// These bound what one namespace can ask for: listeners, rules at the hosts of
+	// listeners, backends of rules, each with its endpoints, and certificates of listeners,
+	// each of which is read.
+	maxListeners, maxPlaces, maxBackends, maxCertificates = 5000, 5000, 5000, 1000
+	// maxOfGrant is how many entries either list of a ReferenceGrant may have, by its
+	// definition.
+	maxOfGrant = 16
 )
 
-// Reasons of conditions. But for the last two, they are the specification's.
+// Reasons of conditions. But for the last two, they are the specification's, which has
+// none for listeners and routes that are too many.
 const (
 	reasonAccepted            = "Accepted"
 	reasonProgrammed          = "Programmed"
@@ -43,6 +48,7 @@ const (
 	reasonNoConflicts         = "NoConflicts"
 	reasonInvalid             = "Invalid"
 	reasonNoAddress           = "AddressNotAssigned"
+	reasonNoResources         = "NoResources"
 	reasonListenersNotValid   = "ListenersNotValid"
 	reasonUnsupportedAddress  = "UnsupportedAddress"
 	reasonAddressNotUsable    = "AddressNotUsable"
@@ -142,6 +148,7 @@ type listener struct {
 	resolved    verdict
 	certificate *tls.Certificate
 	hosts       map[string]*hostSet // of its routes, by their kind
+	selected    map[string]bool     // whether its selector has a namespace, of those with routes
 }
 
 // route is a route with a Gateway of this controller among its parents, or with a status
@@ -171,10 +178,10 @@ type attachment struct {
 type compiler struct {
 	*Source
 	plan     *Plan
-	grants   map[string][]*Grant // by namespace
+	grants   map[grant]bool
 	gateways map[[2]string]*gateway
 
-	places, certificates map[string]int // how many a namespace has
+	listeners, places, backends, certificates map[string]int // how many a namespace has
 }
 
 // byAge orders objects as the specification does where they compete.
@@ -192,7 +199,10 @@ func value[T any](p *T, otherwise T) T {
 
 // Compile decides what the objects of a source mean.
 func Compile(s *Source) *Plan {
-	c := &compiler{Source: s, plan: &Plan{source: s}, grants: map[string][]*Grant{}, gateways: map[[2]string]*gateway{}, places: map[string]int{}, certificates: map[string]int{}}
+	c := &compiler{
+		Source: s, plan: &Plan{source: s}, grants: map[grant]bool{}, gateways: map[[2]string]*gateway{},
+		listeners: map[string]int{}, places: map[string]int{}, backends: map[string]int{}, certificates: map[string]int{},
+	}
 	own := s.ownClasses()
 	for _, class := range s.Classes {
 		if own[class.Name] {
@@ -200,7 +210,7 @@ func Compile(s *Source) *Plan {
 		}
 	}
 	for _, g := range s.Grants {
-		c.grants[g.Namespace] = append(c.grants[g.Namespace], g)
+		c.addGrant(g)
 	}
 	for _, g := range slices.SortedFunc(slices.Values(s.Gateways), func(a, b *Gateway) int { return byAge(&a.ObjectMeta, &b.ObjectMeta) }) {
 		if own[g.Spec.GatewayClassName] {
@@ -229,7 +239,7 @@ func (c *compiler) addGateway(of *Gateway) {
 	c.gateways[[2]string{g.Namespace, g.Name}] = g
 	c.checkGateway(g)
 	for i := range g.Spec.Listeners {
-		l := &listener{Listener: &g.Spec.Listeners[i], hosts: map[string]*hostSet{}}
+		l := &listener{Listener: &g.Spec.Listeners[i], hosts: map[string]*hostSet{}, selected: map[string]bool{}}
 		l.host, l.secure = strings.ToLower(value(l.Hostname, "")), l.Protocol == "HTTPS"
 		g.listeners = append(g.listeners, l)
 	}
@@ -269,6 +279,10 @@ func (c *compiler) checkListener(g *gateway, l *listener) {
 	l.conflict = verdict{true, reasonNoConflicts, "The listener has no conflicts"}
 	l.resolved = verdict{true, reasonResolvedRefs, "All references are resolved"}
 	l.setKinds()
+	if c.listeners[g.Namespace]++; c.listeners[g.Namespace] > maxListeners { // then it is not looked at
+		l.accepted = verdict{false, reasonTooMany, fmt.Sprintf("The Gateways of the namespace have more than %d listeners: the newest are not served", maxListeners)}
+		return
+	}
 	want := c.HTTPPort
 	if l.secure {
 		want = c.HTTPSPort
@@ -381,7 +395,10 @@ func (c *compiler) addRoute(of *Route) {
 		return
 	}
 	c.plan.routes = append(c.plan.routes, r)
-	if len(r.parents) > 0 {
+	switch {
+	case c.places[r.Namespace] > maxPlaces: // then it is not looked at, however large it is
+		r.wrong, r.resolved = tooManyPlaces(), verdict{true, reasonResolvedRefs, "The references are not looked at"}
+	case len(r.parents) > 0:
 		c.compileRules(r)
 	}
 	for _, p := range r.parents {
@@ -423,7 +440,7 @@ func (c *compiler) attach(r *route, p *parent) {
 		}
 		if c.places[r.Namespace] += max(1, len(r.places)) * len(hosts); c.places[r.Namespace] > maxPlaces {
 			p.attached = nil
-			p.accepted = verdict{false, reasonTooMany, fmt.Sprintf("The routes of the namespace have more than %d matches at hosts of listeners", maxPlaces)}
+			p.accepted = *tooManyPlaces()
 			return
 		}
 		other := KindGRPC
@@ -462,8 +479,13 @@ func (c *compiler) allows(g *gateway, l *listener, r *route) bool {
 	case "Same":
 		return r.Namespace == g.Namespace
 	case "Selector":
-		parsed, err := metav1.LabelSelectorAsSelector(selector) // of nil, it matches nothing
-		return err == nil && parsed.Matches(c.NamespaceLabels(r.Namespace))
+		selected, known := l.selected[r.Namespace]
+		if !known { // once for all routes of it: a selector may be large
+			parsed, err := metav1.LabelSelectorAsSelector(selector) // of nil, it matches nothing
+			selected = err == nil && parsed.Matches(c.NamespaceLabels(r.Namespace))
+			l.selected[r.Namespace] = selected
+		}
+		return selected
 	}
 	return false
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/coracle-io/coracle/internal/ingress/table"
 )
 
@@ -119,6 +121,154 @@ spec: {listeners: [{name: one, port: 443, protocol: HTTPS, hostname: other.examp
 	for host, want := range map[string]bool{"many.example": true, "more.example": false, "other.example": true} {
 		if got := served.Certificate(host) != nil; got != want {
 			t.Errorf("%s has a certificate: %t, want %t", host, got, want)
+		}
+	}
+}
+
+// The listeners of a namespace are bounded, each of which can have a host. The newest pay,
+// and others do not.
+func TestListenersOfANamespaceAreBounded(t *testing.T) {
+	var many []string
+	for i := range maxListeners - 1 {
+		many = append(many, fmt.Sprintf("{name: l%d, port: 80, protocol: HTTP, hostname: h%d.example}", i, i))
+	}
+	w := newWorld(t, fmt.Sprintf(`
+kind: Gateway
+metadata: {name: a-greedy, namespace: infra}
+spec: {listeners: [%s]}
+---
+kind: Gateway
+metadata: {name: b-more, namespace: infra}
+spec: {listeners: [{name: last, port: 80, protocol: HTTP, hostname: last.example}, {name: refused, port: 80, protocol: HTTP, hostname: refused.example}]}
+---
+kind: Gateway
+metadata: {name: c-most, namespace: infra}
+spec: {listeners: [{name: refused, port: 80, protocol: HTTP, hostname: also.example}]}
+---
+kind: Gateway
+metadata: {name: other, namespace: web}
+spec: {listeners: [{name: one, port: 80, protocol: HTTP, hostname: other.example}]}`, strings.Join(many, ", ")))
+	_, plan := w.compile()
+	const refused = "Accepted=False/TooMany Conflicted=False/NoConflicts ResolvedRefs=True/ResolvedRefs Programmed=False/"
+	for _, of := range []struct {
+		name  string
+		which int
+		want  string
+	}{
+		{"a-greedy", maxListeners - 2, good},
+		{"b-more", 0, good},
+		{"b-more", 1, refused + "Invalid"},
+		{"b-more", -1, "Accepted=True/ListenersNotValid Programmed=True/Programmed"},
+		{"c-most", 0, refused + "NoResources"},
+		{"c-most", -1, "Accepted=False/ListenersNotValid Programmed=False/NoResources"},
+		{"other", 0, good},
+	} {
+		if got := conditionsOf(t, plan, "gateways", of.name, of.which); got != of.want {
+			t.Errorf("%s, listener %d: %s, want %s", of.name, of.which, got, of.want)
+		}
+	}
+	claimed := map[string]int{}
+	for _, c := range plan.Claims {
+		claimed[c.Namespace]++
+	}
+	if claimed["infra"] != maxListeners || claimed["web"] != 1 {
+		t.Errorf("claimed hosts: %v", claimed)
+	}
+}
+
+// Beyond the bound, routes are not looked at, which takes time and room.
+func TestRoutesInExcessAreNotLookedAt(t *testing.T) {
+	w := newWorld(t, webGateway)
+	var hosts []string
+	for i := range maxPlaces + 1 {
+		hosts = append(hosts, fmt.Sprintf("h%d.example", i))
+	}
+	asked, backend := map[string]int{}, w.Backend
+	w.Backend = func(namespace, service string, port int32, grpc bool) (*table.Backend, string, string) {
+		asked[namespace]++
+		return backend(namespace, service, port, grpc)
+	}
+	w.add(routeText("web", "a-greedy", "hostnames: ["+strings.Join(hosts, ", ")+"]\nrules: [{backendRefs: [{name: one, port: 80}]}]"))
+	for i := range 3 {
+		w.add(routeText("web", fmt.Sprintf("b-more-%d", i), "rules: [{backendRefs: [{name: one, port: 80}]}]"))
+	}
+	w.add(routeText("other", "other", "rules: [{backendRefs: [{name: one, port: 80}]}]"))
+	_, plan := w.compile()
+	if asked["web"] != 1 || asked["other"] != 1 {
+		t.Errorf("backends were looked for %v times", asked)
+	}
+	for name, want := range map[string]string{"b-more-2": "Accepted=False/TooMany ResolvedRefs=True/ResolvedRefs", "other": "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs"} {
+		if got := conditionsOf(t, plan, "httproutes", name, 0); got != want {
+			t.Errorf("%s is %s, want %s", name, got, want)
+		}
+	}
+}
+
+// The backends of a namespace are bounded, of which one rule can name many, each with all
+// of its endpoints.
+func TestBackendsOfANamespaceAreBounded(t *testing.T) {
+	w := newWorld(t, webGateway)
+	asked, backend := map[string]int{}, w.Backend
+	w.Backend = func(namespace, service string, port int32, grpc bool) (*table.Backend, string, string) {
+		asked[namespace]++
+		return backend(namespace, service, port, grpc)
+	}
+	w.add(routeText("web", "a-greedy", "hostnames: [a.example]\nrules: [{backendRefs: ["+strings.Repeat("{name: one, port: 80}, ", maxBackends-1)+"{name: one, port: 80}]}]"))
+	w.add(routeText("web", "b-more", "hostnames: [b.example]\nrules: [{backendRefs: [{name: one, port: 80}]}]"))
+	w.add(routeText("other", "other", "hostnames: [other.example]\nrules: [{backendRefs: [{name: one, port: 80}]}]"))
+	served, plan := w.compile()
+	for host, want := range map[string]string{"a.example": "web/one:80", "b.example": "404", "other.example": "other/one:80"} {
+		if got := w.answered(served, "GET http://"+host+"/"); got != want {
+			t.Errorf("%s: %s, want %s", host, got, want)
+		}
+	}
+	if got := conditionsOf(t, plan, "httproutes", "b-more", 0); !strings.HasPrefix(got, "Accepted=False/TooMany ") || asked["web"] != maxBackends {
+		t.Errorf("the route is %s, and %d backends were looked for", got, asked["web"])
+	}
+}
+
+// The selector of a listener may be large, and many routes may refer to it: it is compared
+// once with each namespace.
+func TestSelectorsAreComparedOncePerNamespace(t *testing.T) {
+	w := newWorld(t, "kind: Gateway\nmetadata: {name: gw, namespace: infra}\nspec: {listeners: [{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {team: web}}}}}]}")
+	asked := map[string]int{}
+	w.NamespaceLabels = func(name string) labels.Set {
+		asked[name]++
+		return labels.Set{"team": name}
+	}
+	for _, namespace := range []string{"web", "other"} {
+		for i := range 5 {
+			w.add(routeText(namespace, fmt.Sprintf("%s-%d", namespace, i), "rules: [{backendRefs: [{name: one, port: 80}]}]"))
+		}
+	}
+	_, plan := w.compile()
+	if asked["web"] != 1 || asked["other"] != 1 || attachedTo(plan, "gw", 0) != 5 {
+		t.Errorf("labels were read %v times, and %d routes are attached", asked, attachedTo(plan, "gw", 0))
+	}
+}
+
+// What references cost does not grow with the ReferenceGrants of the namespace that they
+// lead to, nor with lists beyond what the definition of ReferenceGrants allows.
+func TestManyGrants(t *testing.T) {
+	list := func(format string) string {
+		var all []string
+		for i := range maxOfGrant + 1 {
+			all = append(all, fmt.Sprintf(format, i))
+		}
+		return strings.Join(all, ", ")
+	}
+	w := newWorld(t, "kind: ReferenceGrant\nmetadata: {name: many, namespace: apps}\nspec: {from: ["+
+		list("{group: gateway.networking.k8s.io, kind: HTTPRoute, namespace: n%d}")+"], to: ["+list(`{group: "", kind: Service, name: s%d}`)+"]}")
+	c := &compiler{grants: map[grant]bool{}}
+	for range 1000 {
+		c.addGrant(w.Grants[0])
+	}
+	if len(c.grants) != maxOfGrant*maxOfGrant {
+		t.Errorf("%d references are allowed", len(c.grants))
+	}
+	for name, want := range map[string]bool{"s1": true, "s16": false, "": false} {
+		if got := c.granted(KindHTTP, "n1", "Service", "apps", name); got != want {
+			t.Errorf("Service %q: %t, want %t", name, got, want)
 		}
 	}
 }

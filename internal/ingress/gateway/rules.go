@@ -36,6 +36,11 @@ func unsupported(format string, args ...any) *verdict {
 	return &verdict{reason: reasonUnsupportedValue, message: fmt.Sprintf(format, args...)}
 }
 
+// tooManyPlaces is why a route is refused whose namespace has maxPlaces without it.
+func tooManyPlaces() *verdict {
+	return &verdict{false, reasonTooMany, fmt.Sprintf("The routes of the namespace have more than %d matches at hosts of listeners", maxPlaces)}
+}
+
 // compileRules sets what the rules of a route mean: its places, or why there are none.
 func (c *compiler) compileRules(r *route) {
 	r.resolved = verdict{true, reasonResolvedRefs, "All references are resolved"}
@@ -56,6 +61,9 @@ func (c *compiler) compileRule(r *route, rule *Rule) *verdict {
 	common := table.Route{Namespace: r.Namespace, Name: r.Kind + "/" + r.Name, Filters: filters}
 	if wrong := setTimeouts(&common, r.Kind, rule); wrong != nil {
 		return wrong
+	}
+	if c.backends[r.Namespace] += len(rule.BackendRefs); c.backends[r.Namespace] > maxBackends {
+		return &verdict{false, reasonTooMany, fmt.Sprintf("the routes of the namespace have more than %d backends", maxBackends)}
 	}
 	if common.Targets, wrong = c.targets(r, rule); wrong != nil {
 		return wrong
@@ -239,19 +247,32 @@ func (c *compiler) target(r *route, ref *BackendRef) (*table.Backend, *verdict) 
 // granted reports whether a ReferenceGrant lets routes or Gateways of a namespace refer to
 // an object of the core group in another one.
 func (c *compiler) granted(fromKind, fromNamespace, toKind, toNamespace, toName string) bool {
-	for _, g := range c.grants[toNamespace] {
-		from, to := false, false
-		for _, f := range g.Spec.From {
-			from = from || f.Group == Group && f.Kind == fromKind && f.Namespace == fromNamespace
+	all := grant{fromKind: fromKind, fromNamespace: fromNamespace, toKind: toKind, toNamespace: toNamespace, all: true}
+	one := all
+	one.all, one.toName = false, toName
+	return c.grants[all] || c.grants[one]
+}
+
+// grant is what a ReferenceGrant lets the objects of one kind in one namespace refer to: an
+// object of the core group, or all of a kind.
+type grant struct {
+	fromKind, fromNamespace, toKind, toNamespace, toName string
+	all                                                  bool
+}
+
+// addGrant adds what a ReferenceGrant allows. Each reference of a route then finds it
+// however many there are.
+func (c *compiler) addGrant(g *Grant) {
+	for _, from := range g.Spec.From[:min(len(g.Spec.From), maxOfGrant)] {
+		if from.Group != Group {
+			continue
 		}
-		for _, t := range g.Spec.To {
-			to = to || t.Group == "" && t.Kind == toKind && value(t.Name, toName) == toName
-		}
-		if from && to {
-			return true
+		for _, to := range g.Spec.To[:min(len(g.Spec.To), maxOfGrant)] {
+			if to.Group == "" {
+				c.grants[grant{from.Kind, from.Namespace, to.Kind, g.Namespace, value(to.Name, ""), to.Name == nil}] = true
+			}
 		}
 	}
-	return false
 }
 
 // parseFilters returns the filters of a rule, nil if there are none.

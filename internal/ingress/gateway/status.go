@@ -125,7 +125,10 @@ func (p *Plan) gatewayStatus(g *gateway, attached map[*listener]int32) GatewaySt
 		}
 	}
 	programmed := verdict{true, reasonProgrammed, "The Gateway is served at the addresses of its status"}
+	excess := slices.IndexFunc(g.listeners, func(l *listener) bool { return l.accepted.reason == reasonTooMany })
 	switch {
+	case !accepted.ok && excess >= 0:
+		programmed = verdict{false, reasonNoResources, g.listeners[excess].accepted.message}
 	case !accepted.ok:
 		programmed = verdict{false, reasonInvalid, accepted.message}
 	case !g.addresses.ok:

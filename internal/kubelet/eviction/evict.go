@@ -3,7 +3,7 @@
 // upstream's eviction manager.
 //
 //	machine ─► thresholds ─► thresholdState ─► conditions of the node
-//	                           └────► FreeContainers, FreeImages, or rank ─► Evict
+//	                           └────► FreeContainers, FreeImages, EndPulls, or rank ─► Evict
 package eviction
 
 import (

@@ -54,6 +54,8 @@ type Config struct {
 	// FreeImages removes unused images until it has freed the wanted number of
 	// bytes, and returns the number that it freed.
 	FreeImages func(ctx context.Context, want int64) int64
+	// EndPulls ends the pulls of images that are in progress, and returns how many.
+	EndPulls func() int
 	// ImageFS returns what is free on the file system of the runtime's images.
 	ImageFS func(ctx context.Context) (node.FileSystem, error)
 	// PodsMemory returns what all pods together have left of their memory, and how
@@ -76,6 +78,7 @@ type Manager struct {
 
 	freeing atomic.Bool         // disk is being freed
 	freed   atomic.Bool         // the last observation found disk that no pod needed
+	ended   atomic.Bool         // the last observation has ended pulls
 	disk    supervise.WaitGroup // of freeing
 	ownAt   time.Time           // when look has evicted a pod for the kubelet's own memory; look alone uses it
 	mu      sync.Mutex          // guards what follows
@@ -187,6 +190,7 @@ func (m *Manager) look(ctx context.Context, state *thresholdState) {
 	m.setConditions(conditions)
 	if due == nil {
 		m.freed.Store(false)
+		m.ended.Store(false)
 		return
 	}
 	relieve := func() { supervise.Contain(ctx, "evictions", func() { m.relieve(ctx, due, free) }) }
@@ -206,10 +210,11 @@ func (m *Manager) look(ctx context.Context, state *thresholdState) {
 
 // relieve reclaims a resource. For disk it first removes what no pod needs: dead
 // containers and then unused images, which they may have used, unless those are on a
-// file system of their own that has room. If there is any, the
-// next observation shows whether that was enough. Then, or if there is none, it evicts
-// one pod. It gives the pod that was evicted before time to end, unless a hard
-// threshold is met now and that pod has more time than one leaves.
+// file system of their own that has room. If there is any, the next observation shows
+// whether that was enough. Then, or if there is none, it does the same with pulls of images
+// that are in progress, and after that, it evicts one pod. It gives the pod that was evicted
+// before time to end, unless a hard threshold is met now and that pod has more time than one
+// leaves.
 func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 	name, where := resourceOf(t.Signal), areaOf(t.Signal, free)
 	m.config.Recorder.Eventf(node.Reference(m.config.NodeName), v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", name)
@@ -219,6 +224,10 @@ func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 			freed = m.config.FreeImages(ctx, 1<<62) > 0 || freed
 		}
 		if before := m.freed.Swap(freed); freed && !before {
+			return
+		}
+		ended := where.images && m.config.EndPulls() > 0
+		if before := m.ended.Swap(ended); ended && !before {
 			return
 		}
 	}

@@ -92,6 +92,7 @@ type puller struct {
 	mu       sync.Mutex // guards what follows
 	failures map[string]failure
 	used     map[string]time.Time
+	running  map[*context.CancelCauseFunc]bool // end the pulls that are in progress
 
 	turns   *turns // nil: no bound
 	metrics *metrics
@@ -106,7 +107,7 @@ type failure struct {
 // newPuller returns a puller that pulls at most parallel images at a time. 0
 // means no bound.
 func newPuller(images internalapi.ImageManagerService, parallel int) *puller {
-	p := &puller{Images: images, Initial: 10 * time.Second, Max: 5 * time.Minute, failures: map[string]failure{}, used: map[string]time.Time{}, metrics: newMetrics()}
+	p := &puller{Images: images, Initial: 10 * time.Second, Max: 5 * time.Minute, failures: map[string]failure{}, used: map[string]time.Time{}, running: map[*context.CancelCauseFunc]bool{}, metrics: newMetrics()}
 	if parallel > 0 {
 		p.turns = newTurns(parallel)
 	}
@@ -218,10 +219,15 @@ func (p *puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.Ima
 	if len(auths) == 0 {
 		auths = []Credential{{}}
 	}
-	image, failed := p.recorded(ctx, spec, auths, sandbox)
+	pulling, done := p.begin(ctx)
+	defer done()
+	image, failed := p.recorded(pulling, spec, auths, sandbox)
 	if failed != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
+		}
+		if ended := context.Cause(pulling); ended != nil {
+			failed = ended
 		}
 		why := failedPull(c.Image, failed)
 		p.failed(key, why)
@@ -236,6 +242,38 @@ func (p *puller) pull(ctx context.Context, c *v1.Container, spec *runtimeapi.Ima
 	event(v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		c.Image, time.Since(began).Truncate(time.Millisecond), time.Since(asked).Truncate(time.Millisecond), image.GetSize()))
 	return image, nil
+}
+
+// errDiskShort is why a pull ends before the registry has sent everything.
+var errDiskShort = errors.New("the node has ended the pull: its disk is short")
+
+// begin returns the context of a pull, which EndPulls ends as well. The caller calls done
+// after it.
+func (p *puller) begin(ctx context.Context) (pulling context.Context, done func()) {
+	pulling, end := context.WithCancelCause(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running[&end] = true
+	return pulling, func() {
+		p.mu.Lock()
+		delete(p.running, &end)
+		p.mu.Unlock()
+		end(nil)
+	}
+}
+
+// EndPulls ends the pulls that are in progress, and returns how many there are: what they
+// have fetched is no pod's yet, and a registry may send without end. They are tried again
+// as any pull that has failed.
+func (p *puller) EndPulls() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ended := len(p.running)
+	for end := range p.running {
+		(*end)(errDiskShort)
+	}
+	clear(p.running)
+	return ended
 }
 
 // recorded pulls an image and records whose credentials were used.

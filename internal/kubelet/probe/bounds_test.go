@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -140,7 +142,7 @@ func TestOutputsAreBounded(t *testing.T) {
 		"success": nil, "failure": utilexec.CodeExitError{Err: fmt.Errorf("command exited with 3: %s", long), Code: 3},
 	} {
 		r := &Runner{Exec: func(context.Context, string, []string, time.Duration) ([]byte, error) { return long, failure }}
-		output, err := r.Command(t.Context(), []string{"run"}, Target{}, 0)
+		output, err := r.Command(t.Context(), []string{"run"}, Target{Pod: &v1.Pod{}}, 0)
 		var exit utilexec.ExitError
 		if len(output) != maxBody || (err == nil) != (failure == nil) || err != nil && (len(err.Error()) > maxBody || !errors.As(err, &exit) || exit.ExitStatus() != 3) {
 			t.Errorf("%s: %d bytes, %.100v", name, len(output), err)
@@ -150,37 +152,130 @@ func TestOutputsAreBounded(t *testing.T) {
 
 // A pod's probes run a few at a time, and do not keep those of others waiting.
 func TestProbesOfAPodTakeTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var runs atomic.Int32
-		release := make(chan struct{})
-		m := start(t, func(_ context.Context, id string, _ []string, _ time.Duration) ([]byte, error) {
-			if id != "other" {
-				runs.Add(1)
-				<-release
-			}
-			return nil, nil
+	connecting := &v1.Container{Name: "main", ReadinessProbe: &v1.Probe{PeriodSeconds: 10, ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt32(80)}}}}
+	for name, test := range map[string]struct {
+		container *v1.Container
+		most      int32
+	}{"commands": {readiness(0, 10), maxCommands}, "connections": {connecting, maxRunning}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var runs atomic.Int32
+				release := make(chan struct{})
+				wait := func() {
+					runs.Add(1)
+					<-release
+				}
+				m := start(t, func(_ context.Context, id string, _ []string, _ time.Duration) ([]byte, error) {
+					if id != "other" {
+						wait()
+					}
+					return nil, nil
+				})
+				m.runner.Dial = func(context.Context, string, string) (net.Conn, error) {
+					wait()
+					conn, _ := net.Pipe()
+					return conn, nil
+				}
+				many, other := &v1.Pod{}, &v1.Pod{}
+				many.UID, other.UID = "many", "other"
+				var running []Instance
+				for i := range 100 {
+					running = append(running, Instance{test.container, fmt.Sprint(i), time.Now()})
+				}
+				m.Sync(many, "192.0.2.1", running, never)
+				m.Sync(other, "192.0.2.2", []Instance{{readiness(0, 10), "other", time.Now()}}, never)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if n := runs.Load(); n != test.most {
+					t.Errorf("%d probes of a pod run at a time, want %d", n, test.most)
+				}
+				if n := m.Counts()[Count{UID: "other", Container: "main", Probe: "Readiness", Result: "successful"}]; n != 1 {
+					t.Errorf("the other pod's probe succeeded %d times", n)
+				}
+				close(release)
+				synctest.Wait()
+				if n := runs.Load(); n != 100 {
+					t.Errorf("%d probes of 100 have run in the end", n)
+				}
+				m.Forget(types.UID("many"))
+			})
 		})
-		many, other := &v1.Pod{}, &v1.Pod{}
-		many.UID, other.UID = "many", "other"
-		var running []Instance
-		for i := range 100 {
-			running = append(running, Instance{readiness(0, 10), fmt.Sprint(i), time.Now()})
+	}
+}
+
+// Commands of probes and of hooks take turns in a pod. Those of pods whose output was once
+// too long run one at a time in a namespace, until the pod is forgotten. Probes do not wait
+// for hooks, which may wait for them.
+func TestCommandsTakeTurns(t *testing.T) {
+	for name, test := range map[string]struct {
+		timeout, ofOthers time.Duration
+		most              int32
+	}{"probes": {time.Hour, 0, maxCommands}, "hooks": {0, time.Hour, maxHooks}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { takeTurns(t, test.timeout, test.ofOthers, test.most) })
+		})
+	}
+}
+
+// takeTurns runs commands with a timeout, of which most of a pod may run at a time, whatever
+// those with another timeout do.
+func takeTurns(t *testing.T, timeout, ofOthers time.Duration, most int32) {
+	var running atomic.Int32
+	long := false
+	r := &Runner{Exec: func(ctx context.Context, _ string, _ []string, of time.Duration) ([]byte, error) {
+		if long {
+			return nil, fmt.Errorf("the command wrote more: %w", status.Error(codes.ResourceExhausted, "message"))
 		}
-		m.Sync(many, "192.0.2.1", running, never)
-		m.Sync(other, "192.0.2.2", []Instance{{readiness(0, 10), "other", time.Now()}}, never)
-		time.Sleep(time.Second)
+		if of == timeout {
+			running.Add(1)
+			defer running.Add(-1)
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	pod := func(namespace, uid string) *v1.Pod {
+		p := &v1.Pod{}
+		p.Namespace, p.UID = namespace, types.UID(uid)
+		return p
+	}
+	pods := []*v1.Pod{pod("web", "a"), pod("web", "b"), pod("other", "c")}
+	run := func(ctx context.Context, timeout time.Duration) {
+		for _, p := range pods {
+			for range maxCommands + maxHooks {
+				go func() { _, _ = r.Command(ctx, []string{"run"}, Target{Pod: p}, timeout) }()
+			}
+		}
 		synctest.Wait()
-		if n := runs.Load(); n != maxRunning {
-			t.Errorf("%d probes of a pod run at a time, want %d", n, maxRunning)
+	}
+	expect := func(want int32, when string) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		run(ctx, ofOthers)
+		run(ctx, timeout)
+		if got := running.Load(); got != want {
+			t.Errorf("%s, %d commands run at a time, want %d", when, got, want)
 		}
-		if n := m.Counts()[Count{UID: "other", Container: "main", Probe: "Readiness", Result: "successful"}]; n != 1 {
-			t.Errorf("the other pod's probe succeeded %d times", n)
-		}
-		close(release)
+		cancel()
 		synctest.Wait()
-		if n := runs.Load(); n != 100 {
-			t.Errorf("%d probes of 100 have run in the end", n)
+		if got := running.Load(); got != 0 {
+			t.Errorf("%s, %d commands run at the end", when, got)
 		}
-		m.Forget(types.UID("many"))
-	})
+	}
+	expect(3*most, "at first")
+
+	long = true
+	for _, p := range pods {
+		if _, err := r.Command(t.Context(), []string{"run"}, Target{Pod: p}, timeout); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("a long output is %v", err)
+		}
+	}
+	long = false
+	expect(2, "in two namespaces of pods with long outputs")
+	r.turns.forget("a")
+	expect(most+2, "with a new pod")
+	r.turns.forget("b")
+	r.turns.forget("c")
+	if len(r.turns.gates)+len(r.turns.verbose) > 0 {
+		t.Errorf("%d gates and %d pods are kept", len(r.turns.gates), len(r.turns.verbose))
+	}
 }

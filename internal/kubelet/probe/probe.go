@@ -45,7 +45,7 @@ func (k Kind) of(c *v1.Container) *v1.Probe {
 }
 
 // maxRunning is how many probes of one pod run at a time. Others of the pod wait:
-// each holds a connection or the output of a command meanwhile.
+// each holds a connection meanwhile, or is a command, of which there are fewer.
 const maxRunning = 16
 
 // Manager probes the containers of all pods of a node.
@@ -173,6 +173,7 @@ func (p *Manager) Forget(uid types.UID) {
 	}
 	delete(p.workers, uid)
 	delete(p.counts, uid)
+	p.runner.turns.forget(uid)
 }
 
 // StopKind ends the probes of some kinds of a pod, such as liveness and startup

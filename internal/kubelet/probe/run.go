@@ -43,6 +43,8 @@ type Runner struct {
 	Exec Exec
 	// Dial connects to pods; nil is the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	turns turns
 }
 
 const (
@@ -103,11 +105,11 @@ func (r *Runner) exec(ctx context.Context, command []string, t Target, timeout t
 	return false, output, err
 }
 
-// Command runs a command in the target's container, without a timeout if it is 0.
-// It returns at most 10 KiB of the output. The error of a command that has exited
-// with a code other than 0 quotes no more either.
+// Command runs a command in the target's container in its turn: of a probe, or of a hook,
+// which has no timeout, 0. It returns at most 10 KiB of the output. The error of a command
+// that has exited with a code other than 0 quotes no more either.
 func (r *Runner) Command(ctx context.Context, command []string, t Target, timeout time.Duration) (output string, err error) {
-	raw, err := r.Exec(ctx, t.ContainerID, command, timeout)
+	raw, err := r.turns.run(ctx, t.Pod, timeout == 0, func() ([]byte, error) { return r.Exec(ctx, t.ContainerID, command, timeout) })
 	var exit utilexec.ExitError
 	if errors.As(err, &exit) {
 		text := err.Error()

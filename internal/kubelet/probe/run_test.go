@@ -202,7 +202,7 @@ func TestCommands(t *testing.T) {
 			return []byte("said"), test.result
 		}}
 		probe := &v1.Probe{TimeoutSeconds: 3, ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"check", "it"}}}}
-		ok, output, err := r.Run(t.Context(), probe, Target{ContainerID: "c1", Container: &v1.Container{}})
+		ok, output, err := r.Run(t.Context(), probe, Target{Pod: &v1.Pod{}, ContainerID: "c1", Container: &v1.Container{}})
 		if ok != test.ok || output != test.output || !errors.Is(err, test.err) {
 			t.Errorf("%s: %v, %q, error %v", what, ok, output, err)
 		}

@@ -83,10 +83,11 @@ type Embedded struct {
 	fatal    fatal         // receives etcd's fatal error
 	space    *spaceCheck
 	single   bool // it is the only member
+	network  network
 }
 
 // Embed starts etcd and returns when it is ready. The caller must call Run.
-func Embed(ctx context.Context, config Config) (*Embedded, error) {
+func Embed(ctx context.Context, config Config) (_ *Embedded, err error) {
 	logger := klog.FromContext(ctx)
 	ends := newFatal()
 	ec, err := config.embed(logger, ends)
@@ -96,6 +97,15 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 	if err := checkFiles(config); err != nil {
 		return nil, err
 	}
+	network, err := config.listen(ctx, ec)
+	if err != nil {
+		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
+	}
+	defer func() {
+		if err != nil {
+			network.close()
+		}
+	}()
 	server, err := start(ec, ends)
 	if err != nil {
 		supervise.RecordPanic(ctx, err)
@@ -105,6 +115,7 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 		server.Close()
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
+	network.servePeers(server)
 	e := &Embedded{server: server, file: databaseFile(config.Dir), quota: ec.QuotaBackendBytes, quotaHit: make(chan struct{}, 1), fatal: ends, single: config.PeerURL == ""}
 	if err := e.lead(ctx, e.single); err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
@@ -118,6 +129,8 @@ func Embed(ctx context.Context, config Config) (*Embedded, error) {
 		default:
 		}
 	}
+	network.serveClients(server, client)
+	e.network = network
 	return e, nil
 }
 
@@ -191,6 +204,7 @@ func (c Config) embed(logger klog.Logger, ends fatal) (*embed.Config, error) {
 	if err := setURLs(&ec.ListenPeerUrls, &ec.AdvertisePeerUrls, c.PeerURL); err != nil {
 		return nil, err
 	}
+	ec.ListenPeerUrls = nil // Config.listen
 	ec.PeerTLSInfo = c.PeerTLS.info()
 	ec.PeerTLSInfo.SkipClientSANVerify = c.PeersAnywhere
 	ec.InitialCluster = c.InitialCluster
@@ -200,8 +214,9 @@ func (c Config) embed(logger klog.Logger, ends fatal) (*embed.Config, error) {
 	return ec, nil
 }
 
-// listenForClients sets the client URLs: a unix socket that only this user can
-// open, and optionally a TCP address that requires client certificates.
+// listenForClients sets the client URLs: a unix socket that only this user can open,
+// where etcd listens, and optionally a TCP address that requires client certificates,
+// where Config.listen does.
 func (c Config) listenForClients(ec *embed.Config) error {
 	if err := makeSocketDir(filepath.Dir(c.socket())); err != nil {
 		return fmt.Errorf("etcd: create the directory of the socket: %w", err)
@@ -216,7 +231,6 @@ func (c Config) listenForClients(ec *embed.Config) error {
 	if err != nil {
 		return fmt.Errorf("etcd: listen on %q: %w", c.ClientURL, err)
 	}
-	ec.ListenClientUrls = append(ec.ListenClientUrls, *u)
 	ec.AdvertiseClientUrls = []url.URL{*u}
 	ec.ClientTLSInfo = c.ClientTLS.info()
 	return nil
@@ -334,7 +348,9 @@ func (e *Embedded) stop(wait func(), failed bool) {
 		}
 		// Close the watches before the server, so that they end without an error.
 		_ = e.client.Close()
-		e.server.Close()
+		e.network.closeClients()
+		e.server.Close() // hands over to another member before it ends
+		e.network.peers.close()
 	})
 }
 
