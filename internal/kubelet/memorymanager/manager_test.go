@@ -106,7 +106,7 @@ func TestGuaranteedMemory(t *testing.T) {
 	if err := n.admit(burstable, topologymanager.None); err != nil || n.Nodes(burstable.UID, "a") != 0 {
 		t.Errorf("a burstable pod has memory of %s (%v)", n.Nodes(burstable.UID, "a"), err)
 	}
-	if err := n.admit(n.pod("together", 0, "10Gi"), topologymanager.None); err == nil || !strings.Contains(err.Error(), "[memorymanager] failed to find the default preferred hint") {
+	if err := n.admit(n.pod("together", 0, "10Gi"), topologymanager.None); err == nil || !strings.Contains(err.Error(), "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available") {
 		t.Error(err)
 	}
 	n.Active = nil
@@ -145,19 +145,6 @@ func TestPodsThatAreAdmittedMeanwhileKeepMemory(t *testing.T) {
 	}
 }
 
-// The memory of an init container goes to the containers after it, and counts
-// once.
-func TestInitContainersPassMemoryOn(t *testing.T) {
-	n := newNode(t)
-	pod := n.pod("p", 1, "6Gi", "4Gi", "3Gi")
-	if err := n.admit(pod, topologymanager.None); err != nil {
-		t.Fatal(err)
-	}
-	if got := n.free(); got != "1 9" {
-		t.Errorf("free are %s", got)
-	}
-}
-
 // Allocations survive a restart of the kubelet. Another policy, another machine
 // or a damaged file is an error that names the file.
 func TestStateFile(t *testing.T) {
@@ -173,6 +160,20 @@ func TestStateFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	edit := func(change func(*state.MemoryManagerCheckpoint)) func(string) string {
+		return func(s string) string {
+			kept, err := state.Unmarshal([]byte(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(kept)
+			raw, err := kept.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(raw)
+		}
+	}
 	for name, test := range map[string]struct {
 		change func(string) string
 		policy string
@@ -180,18 +181,20 @@ func TestStateFile(t *testing.T) {
 	}{
 		"policy":  {func(s string) string { return s }, None, `[memorymanager] configured policy "None" differs from state checkpoint policy "Static"`},
 		"damaged": {func(s string) string { return strings.Replace(s, `"size":2147483648`, `"size":1`, 1) }, Static, "checkpoint is corrupted"},
-		"machine": {func(s string) string {
-			kept, err := state.Unmarshal([]byte(s))
-			if err != nil {
-				t.Fatal(err)
-			}
-			kept.MachineState[1].MemoryMap[v1.ResourceMemory].TotalMemSize++
-			raw, err := kept.Marshal()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return string(raw)
-		}, Static, "[memorymanager] the expected machine state is different from the real one"},
+		"machine": {edit(func(c *state.MemoryManagerCheckpoint) { c.MachineState[1].MemoryMap[v1.ResourceMemory].TotalMemSize++ }),
+			Static, "[memorymanager] the expected machine state is different from the real one"},
+		"reserved": {edit(func(c *state.MemoryManagerCheckpoint) { c.MachineState[0].MemoryMap[v1.ResourceMemory].Reserved = 0 }),
+			Static, "[memorymanager] the expected machine state is different from the real one"},
+		"fewer nodes": {edit(func(c *state.MemoryManagerCheckpoint) { delete(c.MachineState, 1) }),
+			Static, "[memorymanager] the expected machine state is different from the real one"},
+		"fewer kinds": {edit(func(c *state.MemoryManagerCheckpoint) { delete(c.MachineState[0].MemoryMap, "hugepages-2Mi") }),
+			Static, "[memorymanager] the expected machine state is different from the real one"},
+		"no machine": {edit(func(c *state.MemoryManagerCheckpoint) { c.MachineState = state.NUMANodeMap{} }),
+			Static, "[memorymanager] machine state can not be empty when it has memory assignments"},
+		"no such node": {edit(func(c *state.MemoryManagerCheckpoint) { c.Entries["uid-p"]["a"][0].NUMAAffinity = []int{2} }),
+			Static, "[memorymanager] (pod: uid-p, container: a) the memory assignment uses the NUMA that does not exist"},
+		"no such pages": {edit(func(c *state.MemoryManagerCheckpoint) { c.Entries["uid-p"]["a"][0].Type = "hugepages-1Gi" }),
+			Static, "[memorymanager] (pod: uid-p, container: a) the memory assignment uses memory resource that does not exist"},
 	} {
 		n.Write(stateFile, test.change(string(good)))
 		err := n.start(test.policy)
@@ -225,7 +228,7 @@ func TestReservation(t *testing.T) {
 		"[memorymanager] you should specify the system reserved memory": func(c *kubeletconfig.KubeletConfiguration, _ *topology.Machine) {
 			c.SystemReserved, c.ReservedMemory = nil, nil
 		},
-		"the NUMA node 0 does not exist on this machine": func(_ *kubeletconfig.KubeletConfiguration, m *topology.Machine) { m.Nodes = m.Nodes[1:] },
+		"the reserved memory configuration references a NUMA node 0 that does not exist on this machine": func(_ *kubeletconfig.KubeletConfiguration, m *topology.Machine) { m.Nodes = m.Nodes[1:] },
 	} {
 		c := config()
 		change(c.Configuration, c.Machine)
