@@ -209,14 +209,14 @@ func (m *Manager) restore(kept *state.CPUManagerCheckpoint) (err error) {
 
 // validate checks the restored state against the machine. m.mu is held.
 func (m *Manager) validate() error {
-	if m.shared.IsEmpty() {
-		if len(m.assigned) > 0 {
-			return errors.New("default cpuset cannot be empty")
-		}
+	if m.shared.IsEmpty() && len(m.assigned) == 0 {
 		m.shared = m.pool()
 		return nil
 	}
 	strict := m.options.StrictReservation
+	if m.shared.IsEmpty() && !strict { // with a strict reservation, containers can have all others for themselves
+		return errors.New("default cpuset cannot be empty")
+	}
 	if both := m.reserved.Intersection(m.shared); strict && !both.IsEmpty() {
 		return fmt.Errorf("some of strictly reserved cpus: %q are present in defaultCpuSet: %q", both, m.shared)
 	} else if !strict && !both.Equals(m.reserved) {

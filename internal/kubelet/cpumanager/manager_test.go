@@ -253,41 +253,6 @@ func TestPodsThatAreAdmittedMeanwhileKeepCPUs(t *testing.T) {
 	}
 }
 
-// With full-pcpus-only no core is shared.
-func TestWholeCoresOnly(t *testing.T) {
-	n := newNode(t, machine(1, 1, 4, 2, 4), "0", "full-pcpus-only")
-	for cpus, want := range map[string]string{
-		"3": "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2",
-		"8": "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 6, requested CPUs = 8, CPUs per core = 2",
-	} {
-		if reason, message := topologymanager.Rejection(n.admit(n.pod(cpus, 0, cpus), topologymanager.None)); reason != "SMTAlignmentError" || message != want {
-			t.Errorf("%s: %s: %s, want %s", cpus, reason, message, want)
-		}
-	}
-	if pod := n.pod("fits", 0, "6"); n.admit(pod, topologymanager.None) != nil || n.cpus(pod) != "1-3,5-7" {
-		t.Errorf("the container has %s", n.cpus(pod))
-	}
-}
-
-// The topology manager gets CPUs of one node, or rejects the pod.
-func TestCPUsOfOneNode(t *testing.T) {
-	n := newNode(t, machine(2, 1, 4, 1, 4), "0")
-	if pod := n.pod("first", 0, "4"); n.admit(pod, topologymanager.SingleNUMANode) != nil || n.cpus(pod) != "4-7" {
-		t.Errorf("the first container has %s", n.cpus(pod))
-	}
-	reason, message := topologymanager.Rejection(n.admit(n.pod("second", 0, "4"), topologymanager.SingleNUMANode))
-	if reason != "TopologyAffinityError" || message != "Resources cannot be allocated with Topology locality" {
-		t.Errorf("%s: %s", reason, message)
-	}
-	if reason, _ := topologymanager.Rejection(n.admit(n.pod("third", 0, "5"), topologymanager.SingleNUMANode)); reason != "TopologyAffinityError" {
-		t.Error(reason)
-	}
-	n.Release("uid-first")
-	if pod := n.pod("fourth", 0, "5"); n.admit(pod, topologymanager.Restricted) != nil || n.Exclusive(pod.UID, "a").Size() != 5 {
-		t.Errorf("a container that no node can hold has %s", n.cpus(pod))
-	}
-}
-
 // Running containers follow the shared pool, and every period what they should
 // have is applied again if that failed.
 func TestRunningContainersMove(t *testing.T) {
@@ -342,8 +307,22 @@ func TestStateFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	with := func(shared string) func() error { // the pod has 1-2
+		return func() error {
+			kept := state.CPUManagerCheckpoint{PolicyName: Static, DefaultCPUSet: shared, Entries: map[string]map[string]string{"uid-p": {"a": "1-2"}}}
+			raw, err := kept.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.Write(stateFile, string(raw))
+			return n.start(small, Static, "0")
+		}
+	}
 	for want, start := range map[string]func() error{
-		`configured policy "none" differs from state checkpoint policy "static"`: func() error { return n.start(small, None, "") },
+		"default cpuset cannot be empty":                                              with(""),
+		`pod: uid-p, container: a cpuset: "1-2" overlaps with default cpuset "0-1,3"`: with("0-1,3"),
+		`could not parse default cpu set "0-"`:                                        with("0-"),
+		`configured policy "none" differs from state checkpoint policy "static"`:      func() error { return n.start(small, None, "") },
 		`current set of available CPUs "0-4" doesn't match with CPUs in state "0-3"`: func() error {
 			return n.start(machine(1, 1, 5, 1, 5), Static, "0")
 		},
@@ -368,6 +347,13 @@ func TestStrictReservation(t *testing.T) {
 	n := newNode(t, machine(1, 1, 4, 1, 4), "0-1", "strict-cpu-reservation")
 	if got := n.CPUs("any", "a").String(); got != "2-3" {
 		t.Errorf("the shared pool is %s", got)
+	}
+	pod := n.pod("p", 0, "2") // takes all that are not reserved
+	if err := n.admit(pod, topologymanager.None); err != nil || !n.shared.IsEmpty() {
+		t.Fatalf("the shared pool is %s (%v)", n.shared, err)
+	}
+	if err := n.start(machine(1, 1, 4, 1, 4), Static, "0-1", "strict-cpu-reservation"); err != nil || n.cpus(pod) != "2-3" {
+		t.Errorf("after a restart the container has %s (%v)", n.cpus(pod), err)
 	}
 }
 
