@@ -62,12 +62,12 @@ func (m *Manager) Allocate(_ context.Context, r topologymanager.Request) (err er
 		return nil
 	}
 	if m.options.FullPCPUsOnly {
-		threads := m.threads()
-		if n%threads != 0 {
-			return alignmentError("requested %d cpus not multiple cpus per core = %d", n, threads)
+		size := threads(m.config.Machine)
+		if n%size != 0 {
+			return alignmentError("requested %d cpus not multiple cpus per core = %d", n, size)
 		}
 		if free := m.available(r).Size(); n > free {
-			return alignmentError("not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free, n, threads)
+			return alignmentError("not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free, n, size)
 		}
 	}
 	set, err := m.assign(r, n)

@@ -145,16 +145,11 @@ func (m *Manager) choose(free cpuset.CPUSet, n int) (cpuset.CPUSet, error) {
 	if o.DistributeAcrossNUMA {
 		size := 1
 		if o.FullPCPUsOnly {
-			size = m.threads()
+			size = threads(m.config.Machine)
 		}
 		return distributed(m.config.Machine, free, n, size, o)
 	}
 	return packed(m.config.Machine, free, n, o)
-}
-
-// threads returns the number of CPUs of a core.
-func (m *Manager) threads() int {
-	return max(len(m.config.Machine.CPUs)/max(count(m.config.Machine, core), 1), 1)
 }
 
 // Recover reads what an earlier kubelet has assigned. A file that is damaged, of

@@ -54,6 +54,8 @@ func TestChosenCPUs(t *testing.T) {
 	large := machine(2, 1, 6, 2, 6)  // node 0: 0-5,12-17; node 1: 6-11,18-23
 	four := machine(2, 2, 10, 2, 10) // node 0: 0-9,40-49; node 1: 10-19,50-59; and so on
 	caches := machine(1, 1, 8, 2, 2) // caches {0,1,8,9} {2,3,10,11} {4,5,12,13} {6,7,14,15}
+	halves := machine(1, 1, 8, 2, 4) // caches {0-3,8-11} {4-7,12-15}
+	single := machine(2, 1, 4, 2, 4) // each socket has one of them
 	for name, test := range map[string]struct {
 		machine *topology.Machine
 		free    string
@@ -84,7 +86,13 @@ func TestChosenCPUs(t *testing.T) {
 		"used cores for the rest":      {large, "0-9,12-23", 14, Options{DistributeAcrossNUMA: true}, "0-3,6-8,12-14,18-20,22"},
 		"a whole cache":                {caches, "0-15", 4, Options{PreferAlignByUncoreCache: true}, "0-1,8-9"},
 		"a cache that has enough":      {caches, "1-15", 4, Options{PreferAlignByUncoreCache: true}, "2-3,10-11"},
-		"part of the fullest cache":    {caches, "0-2,4-9,11-15", 2, Options{PreferAlignByUncoreCache: true}, "2,11"},
+		"a core of a cache":            {caches, "0-2,4-9,11-15", 2, Options{PreferAlignByUncoreCache: true}, "0,8"},
+		"part of the fullest cache":    {caches, "0-1,3-9,11-15", 2, Options{PreferAlignByUncoreCache: true}, "3,11"},
+		"used cores of a cache":        {halves, "2-7,9-15", 3, Options{PreferAlignByUncoreCache: true}, "2,9-10"},
+		"whole cores of another cache": {halves, "2-7,9-15", 4, Options{PreferAlignByUncoreCache: true}, "4-5,12-13"},
+		"a cache and used cores":       {halves, "2-7,9-15", 11, Options{PreferAlignByUncoreCache: true}, "2,4-7,9-10,12-15"},
+		"whole cores, not used ones":   {single, "1-7,9-11", 2, Options{PreferAlignByUncoreCache: true}, "1,9"},
+		"no cache has so many":         {halves, "2-3,6-7,10-11,14-15", 6, Options{PreferAlignByUncoreCache: true}, "2-3,6,10-11,14"},
 		"cache and a part of the next": {caches, "0-15", 6, Options{PreferAlignByUncoreCache: true}, "0-2,8-10"},
 	} {
 		var got cpuset.CPUSet
