@@ -5,25 +5,16 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/cpuset"
 
-	"github.com/coracle-io/coracle/internal/amount"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/topologymanager"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// wants returns how many CPUs of its own a container gets: those that it asks
-// for, if the pod is guaranteed and the number is an integer.
+// wants returns how many CPUs of its own a container gets.
 func (m *Manager) wants(pod *v1.Pod, c *v1.Container) int {
-	if m.policy != Static || podquery.QOSClass(pod) != v1.PodQOSGuaranteed || resourcehelper.IsPodLevelResourcesSet(pod) {
-		return 0
-	}
-	milli := amount.Milli(c.Resources.Requests[v1.ResourceCPU])
-	if milli%1000 != 0 {
-		return 0
-	}
-	return int(milli / 1000)
+	return spec.OwnCPUs(m.config.Configuration, pod, c)
 }
 
 // Needs implements topologymanager.Provider.
