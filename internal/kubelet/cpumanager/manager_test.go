@@ -430,8 +430,12 @@ func TestStateFormat(t *testing.T) {
 	if kept, err := state.Unmarshal([]byte(newer)); err != nil || kept.Entries["u"]["c"] != "1" {
 		t.Errorf("%v (%v)", kept, err)
 	}
-	if _, err := state.Unmarshal([]byte(strings.Replace(newer, `\"1\"`, `\"2\"`, 1))); !errors.Is(err, checksum.ErrCorrupt) {
-		t.Errorf("changed: %v", err)
+	for _, damaged := range []string{
+		strings.Replace(newer, `\"1\"`, `\"2\"`, 1), strings.Replace(newer, `"dataChecksum"`, `"other"`, 1), strings.Replace(newer, `"data"`, `"other"`, 1),
+	} {
+		if _, err := state.Unmarshal([]byte(damaged)); !errors.Is(err, checksum.ErrCorrupt) {
+			t.Errorf("%s: %v", damaged, err)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package memorymanager
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/coracle-io/coracle/internal/kubelet/checksum"
 	"github.com/coracle-io/coracle/internal/kubelet/memorymanager/state"
 	"github.com/coracle-io/coracle/internal/kubelet/topology"
 	"github.com/coracle-io/coracle/internal/kubelet/topologymanager"
@@ -214,6 +216,31 @@ func TestStateFormat(t *testing.T) {
 	}
 	if raw, err := kept.Marshal(); err != nil || string(raw) != written {
 		t.Errorf("%s (%v)", raw, err)
+	}
+}
+
+// Newer kubelets of upstream write all of it as text beside the fields of before, and
+// the text counts.
+func TestNewerStateFormat(t *testing.T) {
+	const data = `{"policyName":"Static","machineState":{"0":{"numberOfAssignments":1,"memoryMap":{"memory":{"total":8,"systemReserved":1,"allocatable":7,"reserved":2,"free":5}},"cells":[0]}},"entries":{"u":{"c":[{"numaAffinity":[0],"type":"memory","size":2}]}},"podEntries":{"v":{}}}`
+	const sum = 1009237858
+	file := func(data string, sum int) string {
+		return fmt.Sprintf(`{"policyName":"None","machineState":{},"checksum":1,"data":%q,"dataChecksum":%d}`, data, sum)
+	}
+	kept, err := state.Unmarshal([]byte(file(data, sum)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(kept.PolicyName, " ", kept.Entries, " ", *kept.MachineState[0].MemoryMap[v1.ResourceMemory]); got != "Static map[u:map[c:[{[0] memory 2}]]] {8 1 7 2 5}" {
+		t.Error(got)
+	}
+	for name, damaged := range map[string]string{"text": file(strings.Replace(data, "5", "6", 1), sum), "without a checksum": file(data, 0), "without text": file("", sum)} {
+		if _, err := state.Unmarshal([]byte(damaged)); !errors.Is(err, checksum.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if kept, err := state.Unmarshal([]byte(`{"policyName":"None","machineState":{},"checksum":0}`)); err != nil || kept.PolicyName != "None" {
+		t.Errorf("without any checksum: %v (%v)", kept, err)
 	}
 }
 
