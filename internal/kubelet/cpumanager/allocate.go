@@ -39,10 +39,13 @@ func (m *Manager) Allocate(_ context.Context, r topologymanager.Request) (err er
 	if n == 0 {
 		return nil
 	}
-	m.pinnings.Inc()
+	m.metrics.pinnings.Inc()
 	defer func() {
 		if err != nil {
-			m.failures.Inc()
+			m.metrics.failures.Inc()
+		}
+		if m.options.FullPCPUsOnly {
+			m.metrics.cores.Count(err)
 		}
 	}()
 	m.releaseInactive()
@@ -73,9 +76,23 @@ func (m *Manager) Allocate(_ context.Context, r topologymanager.Request) (err er
 		delete(m.assigned[r.Pod.UID], r.Container.Name)
 		return err
 	}
+	if m.oneCache(set) {
+		m.metrics.caches.Done.Inc()
+	}
 	m.passOn(r, set)
 	m.wake()
 	return nil
+}
+
+// oneCache reports whether the CPUs share a cache.
+func (m *Manager) oneCache(set cpuset.CPUSet) bool {
+	ids := map[int]bool{}
+	for _, c := range m.config.Machine.CPUs {
+		if set.Contains(c.ID) {
+			ids[c.Cache] = true
+		}
+	}
+	return len(ids) == 1
 }
 
 // passOn lets later containers of the pod reuse the CPUs of an init container,

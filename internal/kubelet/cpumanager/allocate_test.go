@@ -1,7 +1,12 @@
 package cpumanager
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/coracle-io/coracle/internal/kubelet/topologymanager"
 )
@@ -72,5 +77,44 @@ func TestHintsOfAPodThatHasSome(t *testing.T) {
 	hints := n.PodHints(pod)["cpu"]
 	if len(hints) != 2 || hints[0].Affinity.String() != "1" || !hints[0].Preferred || hints[1].Affinity.String() != "0,1" {
 		t.Errorf("the hints are %v", hints)
+	}
+}
+
+// The metrics say how the CPUs are divided, and which containers have whole cores and the
+// CPUs of one cache.
+func TestCPUsAreMeasured(t *testing.T) {
+	n := newNode(t, machine(2, 1, 2, 2, 2), "0", "full-pcpus-only") // node 0: 0-1,4-5; node 1: 2-3,6-7
+	registry := prometheus.NewRegistry()
+	n.register(registry)
+	if pod := n.pod("p", 0, "4"); n.admit(pod, topologymanager.None) != nil || n.cpus(pod) != "2-3,6-7" {
+		t.Fatalf("the container has %s", n.cpus(pod))
+	}
+	if err := n.admit(n.pod("q", 0, "3"), topologymanager.None); err == nil {
+		t.Error("a container has a part of a core")
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			text := strings.TrimPrefix(family.GetName(), "kubelet_")
+			for _, label := range metric.GetLabel() {
+				text += " " + label.GetValue()
+			}
+			got = append(got, fmt.Sprint(text, " ", metric.GetGauge().GetValue()+metric.GetCounter().GetValue()))
+		}
+	}
+	if want := []string{
+		"container_aligned_compute_resources_count physical_cpu container 1",
+		"container_aligned_compute_resources_count uncore_cache container 1",
+		"container_aligned_compute_resources_failure_count physical_cpu container 1",
+		"cpu_manager_allocation_per_numa 0 0", "cpu_manager_allocation_per_numa 1 4",
+		"cpu_manager_exclusive_cpu_allocation_count 4",
+		"cpu_manager_pinning_errors_total 1", "cpu_manager_pinning_requests_total 2",
+		"cpu_manager_shared_pool_size_millicores 3000",
+	}; !slices.Equal(got, want) {
+		t.Errorf("the metrics are\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
