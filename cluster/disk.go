@@ -10,8 +10,8 @@ import (
 
 const (
 	// diskReserve is the free space, in bytes, below which pods are evicted. A disk
-	// that is smaller reserves upstream's share of it: the kubelet refuses more than
-	// there is.
+	// that is smaller, or of unknown size, reserves upstream's share of it: the kubelet
+	// refuses more than there is.
 	diskReserve, smallDiskReserve = "1Gi", "10%"
 	smallDisk                     = 1 << 30
 	// imageReserve is the free space, in bytes, below which unused images are removed.
@@ -24,7 +24,7 @@ const (
 // healthy.
 func protectDisk(k *kubeletconfig.KubeletConfiguration, diskBytes uint64) {
 	reserve := diskReserve
-	if diskBytes > 0 && diskBytes < smallDisk {
+	if diskBytes < smallDisk {
 		reserve = smallDiskReserve
 	}
 	k.EvictionHard = map[string]string{
