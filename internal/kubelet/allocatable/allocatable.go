@@ -101,7 +101,8 @@ func Reserved(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) (
 }
 
 // Check returns an error if more of a resource is reserved than the capacity has.
-// Pods would have no limit of the memory then, as 0 is none.
+// Pods would have no limit of the memory then, as 0 is none. Without
+// localStorageCapacityIsolation, the node has no capacity of ephemeral storage.
 func Check(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) error {
 	reserved, err := Reserved(c, capacity)
 	if err != nil {
@@ -109,6 +110,9 @@ func Check(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) erro
 	}
 	var wrong []string
 	for _, name := range slices.Sorted(maps.Keys(capacity)) {
+		if isolated := c.LocalStorageCapacityIsolation; name == v1.ResourceEphemeralStorage && isolated != nil && !*isolated {
+			continue
+		}
 		has, kept := capacity[name], reserved[name]
 		if kept.Cmp(has) > 0 {
 			wrong = append(wrong, fmt.Sprintf("Resource %q has a reservation of %s but capacity of %s. Expected capacity >= reservation.", name, kept.String(), has.String()))

@@ -65,6 +65,7 @@ func TestReservationsFitTheCapacity(t *testing.T) {
 	for name, test := range map[string]struct {
 		kube, system, hard map[string]string
 		cpus               string
+		whole              bool // the disk is not shared out
 		want               string
 	}{
 		"nothing":             {},
@@ -74,6 +75,7 @@ func TestReservationsFitTheCapacity(t *testing.T) {
 		"memory":              {system: map[string]string{"memory": "17Gi"}, want: fmt.Sprintf(kept, "memory", "17Gi", "16Gi")},
 		"memory's threshold":  {kube: map[string]string{"memory": "16Gi"}, hard: map[string]string{"memory.available": "1Gi"}, want: fmt.Sprintf(kept, "memory", "17Gi", "16Gi")},
 		"the disk":            {kube: map[string]string{"ephemeral-storage": "20Gi"}, hard: map[string]string{"nodefs.available": "1Gi"}, want: fmt.Sprintf(kept, "ephemeral-storage", "21Gi", "20Gi")},
+		"a disk as a whole":   {kube: map[string]string{"ephemeral-storage": "21Gi"}, whole: true},
 		"what it has none of": {kube: map[string]string{"pid": "1000"}},
 		"two": {
 			kube: map[string]string{"cpu": "11", "memory": "20Gi"},
@@ -82,7 +84,10 @@ func TestReservationsFitTheCapacity(t *testing.T) {
 		"no quantity": {kube: map[string]string{"cpu": "x"}, want: `reserved cpu "x" is not a quantity: ` + resource.ErrFormatWrong.Error()},
 	} {
 		got := ""
-		if err := Check(&kubeletconfig.KubeletConfiguration{KubeReserved: test.kube, SystemReserved: test.system, EvictionHard: test.hard, ReservedSystemCPUs: test.cpus}, capacity); err != nil {
+		c := &kubeletconfig.KubeletConfiguration{
+			KubeReserved: test.kube, SystemReserved: test.system, EvictionHard: test.hard, ReservedSystemCPUs: test.cpus, LocalStorageCapacityIsolation: new(!test.whole),
+		}
+		if err := Check(c, capacity); err != nil {
 			got = err.Error()
 		}
 		if got != test.want {
