@@ -149,8 +149,7 @@ func (p *Pods) Run(ctx context.Context, running func() []*v1.Pod) {
 	supervise.Every(ctx, classPeriod, func() {
 		if err := p.ApplyClasses(running()); err != nil {
 			klog.FromContext(ctx).Error(err, "The control groups of the service classes cannot be set, will try again")
-		}
-		if !p.Enforced() {
+		} else if !p.Enforced() {
 			klog.FromContext(ctx).Info("All pods together use more memory than they may, they get their limits once they use less")
 		}
 	})

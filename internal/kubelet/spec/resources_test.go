@@ -47,8 +47,6 @@ func TestSandboxUpdate(t *testing.T) {
 	}
 }
 
-// A pod's control group has the requests of its containers, and limits if each container
-// has one, or the pod as a whole.
 // With CPUs of its own, a container has no quota of CPU time, and neither has its pod:
 // the kernel would throttle it before it has used its CPUs. The pod's overhead keeps its
 // own.
@@ -111,6 +109,8 @@ func TestOwnCPUsHaveNoQuota(t *testing.T) {
 	}
 }
 
+// A pod's control group has the requests of its containers, and limits if each container
+// has one, or the pod as a whole.
 func TestPodResources(t *testing.T) {
 	container := func(requests, limits map[string]string) v1.Container {
 		return v1.Container{Name: "main", Resources: resources(requests, limits)}
