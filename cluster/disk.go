@@ -9,8 +9,11 @@ import (
 )
 
 const (
-	// diskReserve is the free space, in bytes, below which pods are evicted.
-	diskReserve = "1Gi"
+	// diskReserve is the free space, in bytes, below which pods are evicted. A disk
+	// that is smaller, or of unknown size, reserves upstream's share of it: the kubelet
+	// refuses more than there is.
+	diskReserve, smallDiskReserve = "1Gi", "10%"
+	smallDisk                     = 1 << 30
 	// imageReserve is the free space, in bytes, below which unused images are removed.
 	imageReserve = 5 << 30
 )
@@ -20,10 +23,14 @@ const (
 // developer's disk is tens of gigabytes, and a machine with less free space is
 // healthy.
 func protectDisk(k *kubeletconfig.KubeletConfiguration, diskBytes uint64) {
+	reserve := diskReserve
+	if diskBytes < smallDisk {
+		reserve = smallDiskReserve
+	}
 	k.EvictionHard = map[string]string{
 		"memory.available": "100Mi",
-		"nodefs.available": diskReserve, "nodefs.inodesFree": "5%",
-		"imagefs.available": diskReserve, "imagefs.inodesFree": "5%",
+		"nodefs.available": reserve, "nodefs.inodesFree": "5%",
+		"imagefs.available": reserve, "imagefs.inodesFree": "5%",
 	}
 	high, low := imageThresholds(diskBytes)
 	k.ImageGCHighThresholdPercent, k.ImageGCLowThresholdPercent = &high, &low

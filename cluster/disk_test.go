@@ -1,6 +1,10 @@
 package cluster
 
-import "testing"
+import (
+	"testing"
+
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+)
 
 func TestImageThresholds(t *testing.T) {
 	for _, c := range []struct {
@@ -15,6 +19,17 @@ func TestImageThresholds(t *testing.T) {
 	} {
 		if high, low := imageThresholds(c.disk); high != c.high || low != c.low || low >= high {
 			t.Errorf("a disk of %d GiB: %d and %d, want %d and %d", c.disk>>30, high, low, c.high, c.low)
+		}
+	}
+}
+
+// A disk never reserves more than it has. Some file systems say that they have 0 bytes.
+func TestReserveOfADisk(t *testing.T) {
+	for disk, want := range map[uint64]string{0: "10%", 1<<30 - 1: "10%", 1 << 30: "1Gi", 1 << 40: "1Gi"} {
+		k := &kubeletconfig.KubeletConfiguration{}
+		protectDisk(k, disk)
+		if node, images := k.EvictionHard["nodefs.available"], k.EvictionHard["imagefs.available"]; node != want || images != want {
+			t.Errorf("a disk of %d bytes: %s and %s, want %s", disk, node, images, want)
 		}
 	}
 }

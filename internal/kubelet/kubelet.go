@@ -345,7 +345,12 @@ func (k *Kubelet) run(ctx context.Context) error {
 	defer startEvents(ctx, k.recorder, &k.config)()
 	k.recorder.Event(node.Reference(k.config.NodeName), v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	if c := &k.config.Configuration; *c.CgroupsPerQOS && slices.Contains(c.EnforceNodeAllocatable, "pods") { // see Pods.ApplyClasses above
-		k.recorder.Event(node.Reference(k.config.NodeName), v1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
+		eventType, reason, message := v1.EventTypeNormal, "NodeAllocatableEnforced", "Updated Node Allocatable limit across pods"
+		if !k.cgroups.Enforced() {
+			eventType, reason = v1.EventTypeWarning, "FailedNodeAllocatableEnforcement"
+			message = "Failed to update Node Allocatable Limits: all pods together use more memory than that, will try again as they are evicted"
+		}
+		k.recorder.Event(node.Reference(k.config.NodeName), eventType, reason, message)
 	}
 	if k.shutdown != nil {
 		if err := k.shutdown.Start(ctx); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
+	"github.com/coracle-io/coracle/internal/kubelet/allocatable"
 	"github.com/coracle-io/coracle/internal/kubelet/cpumanager"
 	"github.com/coracle-io/coracle/internal/kubelet/devicemanager"
 	"github.com/coracle-io/coracle/internal/kubelet/dra"
@@ -116,6 +117,9 @@ func (k *Kubelet) newPlacement(gates *feature.Set) (*placement, error) {
 	capacity, err := config.Machine.Capacity()
 	if err != nil {
 		return nil, fmt.Errorf("read the machine's capacity: %w", err)
+	}
+	if err := allocatable.Check(c, capacity); err != nil {
+		return nil, err
 	}
 	p.memory, err = memorymanager.New(memorymanager.Config{
 		Configuration: c, Machine: machine, Capacity: capacity, StateFile: filepath.Join(config.RootDirectory, "memory_manager_state"), Files: config.Files,

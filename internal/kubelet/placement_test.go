@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory/inmemorytest"
 	"github.com/coracle-io/coracle/internal/kubelet/devicemanager/checkpoint"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
@@ -113,6 +114,36 @@ func TestPodsArePlaced(t *testing.T) {
 		node, err := b.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 		if cpu := node.Status.Allocatable[v1.ResourceCPU]; err != nil || cpu.Value() != 3 {
 			t.Errorf("allocatable are %s CPUs (%v)", cpu.String(), err)
+		}
+	})
+}
+
+// A container with CPUs of its own has no quota of CPU time, and neither has its pod.
+func TestOwnCPUsAreNotThrottled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		static(b)
+		b.start()
+		defer func() { b.stop() }()
+		b.create(pod("own", guaranteed("2")))
+		b.create(pod("shared", guaranteed("500m")))
+		created := func(name string) int64 {
+			list, err := b.runtime.ListContainers(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range list {
+				if c.GetLabels()["io.kubernetes.pod.name"] == name {
+					return b.runtime.Config(c.GetId()).GetLinux().GetResources().GetCpuQuota()
+				}
+			}
+			return 0
+		}
+		group := func(name string) int64 {
+			return b.groups.Get(cgroup.Pod("", v1.PodQOSGuaranteed, b.get(name).UID)).GetCpuQuota()
+		}
+		if own, shared := created("own"), created("shared"); own != -1 || shared != 50_000 || group("own") != 0 || group("shared") != 50_000 {
+			t.Errorf("the quotas are %d and %d, of their pods %d and %d, want -1 and 50000, 0 and 50000", own, shared, group("own"), group("shared"))
 		}
 	})
 }

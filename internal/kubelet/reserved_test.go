@@ -1,8 +1,11 @@
 package kubelet
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
@@ -84,5 +87,38 @@ func TestSingleProcessOOMKill(t *testing.T) {
 		if err != nil || *c.Configuration.SingleProcessOOMKill != test.single {
 			t.Errorf("%+v: %t (%v)", test, *c.Configuration.SingleProcessOOMKill, err)
 		}
+	}
+}
+
+// An event says whether all pods together have their limit of memory. It waits while
+// they use more.
+func TestLimitOfAllPodsIsReported(t *testing.T) {
+	const done = "Updated Node Allocatable limit across pods"
+	const waits = "Failed to update Node Allocatable Limits: all pods together use more memory than that, will try again as they are evicted"
+	for name, test := range map[string]struct {
+		used         uint64
+		enforced     []string
+		done, failed []string
+	}{
+		"less":        {used: 5 << 30, enforced: []string{"pods"}, done: []string{done}},
+		"more":        {used: 7 << 30, enforced: []string{"pods"}, failed: []string{waits}},
+		"no such one": {used: 7 << 30, enforced: []string{"none"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				b.configure = func(c *Config) {
+					c.Configuration.KubeReserved, c.Configuration.EnforceNodeAllocatable = map[string]string{"memory": "2Gi"}, test.enforced
+					c.Groups = using{c.Groups, map[string]uint64{"/kubepods": test.used}}
+				}
+				events := b.record()
+				b.start()
+				defer func() { b.stop() }()
+				b.after(time.Second)
+				if done, failed := events("NodeAllocatableEnforced"), events("FailedNodeAllocatableEnforcement"); !slices.Equal(done, test.done) || !slices.Equal(failed, test.failed) {
+					t.Errorf("the events are %q and %q, want %q and %q", done, failed, test.done, test.failed)
+				}
+			})
+		})
 	}
 }

@@ -9,6 +9,7 @@ package allocatable
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,6 +98,30 @@ func Reserved(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) (
 		}
 	}
 	return total, nil
+}
+
+// Check returns an error if more of a resource is reserved than the capacity has.
+// Pods would have no limit of the memory then, as 0 is none. Without
+// localStorageCapacityIsolation, the node has no capacity of ephemeral storage.
+func Check(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) error {
+	reserved, err := Reserved(c, capacity)
+	if err != nil {
+		return err
+	}
+	var wrong []string
+	for _, name := range slices.Sorted(maps.Keys(capacity)) {
+		if isolated := c.LocalStorageCapacityIsolation; name == v1.ResourceEphemeralStorage && isolated != nil && !*isolated {
+			continue
+		}
+		has, kept := capacity[name], reserved[name]
+		if kept.Cmp(has) > 0 {
+			wrong = append(wrong, fmt.Sprintf("Resource %q has a reservation of %s but capacity of %s. Expected capacity >= reservation.", name, kept.String(), has.String()))
+		}
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("invalid Node Allocatable configuration. %s", strings.Join(wrong, " "))
+	}
+	return nil
 }
 
 // threshold returns the value of an eviction threshold. 100% means that there is

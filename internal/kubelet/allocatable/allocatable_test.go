@@ -1,6 +1,7 @@
 package allocatable
 
 import (
+	"fmt"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -52,6 +53,46 @@ func TestAllocatableByPercentages(t *testing.T) {
 	left := ForPods(capacity, reserved)
 	if memory, disk := left.Memory().String(), left.StorageEphemeral().String(); memory != "3Gi" || disk != "100Gi" {
 		t.Errorf("memory %s, disk %s, want 3Gi and 100Gi", memory, disk)
+	}
+}
+
+// A node cannot reserve more than it has. It may reserve all of it.
+func TestReservationsFitTheCapacity(t *testing.T) {
+	capacity := v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("10"), v1.ResourceMemory: resource.MustParse("16Gi"), v1.ResourceEphemeralStorage: resource.MustParse("20Gi"),
+	}
+	const kept = `invalid Node Allocatable configuration. Resource "%s" has a reservation of %s but capacity of %s. Expected capacity >= reservation.`
+	for name, test := range map[string]struct {
+		kube, system, hard map[string]string
+		cpus               string
+		whole              bool // the disk is not shared out
+		want               string
+	}{
+		"nothing":             {},
+		"all of it":           {kube: map[string]string{"cpu": "5", "memory": "8Gi"}, system: map[string]string{"cpu": "5", "memory": "8Gi"}},
+		"CPUs":                {kube: map[string]string{"cpu": "6"}, system: map[string]string{"cpu": "4001m"}, want: fmt.Sprintf(kept, "cpu", "10001m", "10")},
+		"listed CPUs":         {cpus: "0-10", want: fmt.Sprintf(kept, "cpu", "11", "10")},
+		"memory":              {system: map[string]string{"memory": "17Gi"}, want: fmt.Sprintf(kept, "memory", "17Gi", "16Gi")},
+		"memory's threshold":  {kube: map[string]string{"memory": "16Gi"}, hard: map[string]string{"memory.available": "1Gi"}, want: fmt.Sprintf(kept, "memory", "17Gi", "16Gi")},
+		"the disk":            {kube: map[string]string{"ephemeral-storage": "20Gi"}, hard: map[string]string{"nodefs.available": "1Gi"}, want: fmt.Sprintf(kept, "ephemeral-storage", "21Gi", "20Gi")},
+		"a disk as a whole":   {kube: map[string]string{"ephemeral-storage": "21Gi"}, whole: true},
+		"what it has none of": {kube: map[string]string{"pid": "1000"}},
+		"two": {
+			kube: map[string]string{"cpu": "11", "memory": "20Gi"},
+			want: fmt.Sprintf(kept, "cpu", "11", "10") + ` Resource "memory" has a reservation of 20Gi but capacity of 16Gi. Expected capacity >= reservation.`,
+		},
+		"no quantity": {kube: map[string]string{"cpu": "x"}, want: `reserved cpu "x" is not a quantity: ` + resource.ErrFormatWrong.Error()},
+	} {
+		got := ""
+		c := &kubeletconfig.KubeletConfiguration{
+			KubeReserved: test.kube, SystemReserved: test.system, EvictionHard: test.hard, ReservedSystemCPUs: test.cpus, LocalStorageCapacityIsolation: new(!test.whole),
+		}
+		if err := Check(c, capacity); err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
 	}
 }
 

@@ -88,13 +88,64 @@ func TestPodsOfVersion2(t *testing.T) {
 			t.Errorf("%s is %q (%v), want %q", name, raw, err, want)
 		}
 	}
-	for name, content := range map[string]string{"memory.current": "300\n", "memory.stat": "inactive_file 100\n"} {
+	use(t, k, 300)
+	if left, limit, err := p.Memory(); err != nil || limit != 805306368 || left != limit-200 {
+		t.Errorf("%d of %d bytes are left (%v)", left, limit, err)
+	}
+}
+
+// use has all pods of a hierarchy use so many bytes of memory, of which the kernel can
+// take 100 back.
+func use(t *testing.T, k *Kernel, bytes int) {
+	t.Helper()
+	for name, content := range map[string]string{"memory.current": fmt.Sprintln(bytes), "memory.stat": "inactive_file 100\n"} {
 		if err := os.WriteFile(filepath.Join(k.root, "kubepods", name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if left, limit, err := p.Memory(); err != nil || limit != 805306368 || left != limit-200 {
-		t.Errorf("%d of %d bytes are left (%v)", left, limit, err)
+}
+
+// The pods of an earlier kubelet, which had less reserved, may use more memory together
+// than they may now. Their limit waits until they use less, as the kernel would kill any
+// of them for it, but they have no memory left, for which they are evicted.
+func TestLimitBelowWhatPodsUse(t *testing.T) {
+	k := hierarchy(t, "cpuset cpu io memory pids")
+	p := &Pods{
+		Groups: k,
+		Configuration: &kubeletconfig.KubeletConfiguration{
+			CgroupRoot: "/", CgroupsPerQOS: new(true), EnforceNodeAllocatable: []string{"pods"}, KubeReserved: map[string]string{"memory": "1000"},
+		},
+		Capacity: func() (v1.ResourceList, error) {
+			return v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("5000")}, nil
+		},
+		MaxPIDs: func() (int64, error) { return 1000, nil },
+	}
+	for _, step := range []struct {
+		use, left int
+		limit     string
+	}{
+		{4101, 0, "9000"}, {5000, 0, "9000"}, {4100, 0, "4000"},
+		{4200, 0, "4000"}, {600, 3500, "4000"}, // the limit has been set
+	} {
+		use(t, k, step.use)
+		if step.limit == "9000" { // of the earlier kubelet
+			if err := os.WriteFile(filepath.Join(k.root, "kubepods/memory.max"), []byte(step.limit), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.ApplyClasses(nil); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(filepath.Join(k.root, "kubepods/memory.max"))
+		if enforced := p.Enforced(); err != nil || string(raw) != step.limit || enforced != (step.limit == "4000") {
+			t.Errorf("pods that use %d bytes have the limit %s (%v), enforced: %t; want %s", step.use, raw, err, enforced, step.limit)
+		}
+		if left, limit, err := p.Memory(); err != nil || left != int64(step.left) || limit != 4000 {
+			t.Errorf("of pods that use %d bytes, %d of %d are left (%v), want %d of 4000", step.use, left, limit, err, step.left)
+		}
+		if raw, err := os.ReadFile(filepath.Join(k.root, "kubepods/besteffort/cpu.weight")); err != nil || string(raw) != "1" {
+			t.Errorf("best-effort pods have the weight %s (%v) as pods use %d bytes", raw, err, step.use)
+		}
 	}
 }
 

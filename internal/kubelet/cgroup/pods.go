@@ -35,8 +35,9 @@ type Pods struct {
 	MaxPIDs       func() (int64, error)           // how many processes and threads the machine can have; 0: unknown
 
 	sums    admit.Sums
-	mu      sync.Mutex          // guards applied, and that groups are changed in order
+	mu      sync.Mutex          // guards what follows, and that groups are changed in order
 	applied map[string]controls // by path
+	limit   int64               // of the memory of all pods together, which applied may not have yet; 0: none
 }
 
 // controls are the controls of a QoS class. A limit of 0 processes is none of its
@@ -64,7 +65,7 @@ func (p *Pods) Apply(pod *v1.Pod) error {
 	if !*p.Configuration.CgroupsPerQOS {
 		return nil
 	}
-	return p.Groups.Apply(p.path(pod), spec.PodResources(pod, *p.Configuration.CPUCFSQuota), *p.Configuration.PodPidsLimit)
+	return p.Groups.Apply(p.path(pod), spec.PodResources(pod, spec.HasQuota(p.Configuration, pod)), *p.Configuration.PodPidsLimit)
 }
 
 // Remove removes the group of the pod in any QoS class. It returns an error if the
@@ -120,17 +121,19 @@ func (p *Pods) Known() ([]types.UID, error) {
 // Usage returns the resource usage of the pod.
 func (p *Pods) Usage(pod *v1.Pod) (Usage, error) { return p.Groups.Usage(p.path(pod)) }
 
+// all returns the group of all pods together, which is that of guaranteed pods.
+func (p *Pods) all() string { return Parent(p.Configuration.CgroupRoot, v1.PodQOSGuaranteed) }
+
 // Memory returns how much memory all pods together have left, and how much they may
 // have, in bytes. It returns 0 if they have no limit.
 func (p *Pods) Memory() (left, limit int64, err error) {
-	path := Parent(p.Configuration.CgroupRoot, v1.PodQOSGuaranteed)
 	p.mu.Lock()
-	limit = p.applied[path].memory
+	limit = p.limit
 	p.mu.Unlock()
 	if limit == 0 {
 		return 0, 0, nil
 	}
-	usage, err := p.Groups.Usage(path)
+	usage, err := p.Groups.Usage(p.all())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -146,8 +149,29 @@ func (p *Pods) Run(ctx context.Context, running func() []*v1.Pod) {
 	supervise.Every(ctx, classPeriod, func() {
 		if err := p.ApplyClasses(running()); err != nil {
 			klog.FromContext(ctx).Error(err, "The control groups of the service classes cannot be set, will try again")
+		} else if !p.Enforced() {
+			klog.FromContext(ctx).Info("All pods together use more memory than they may, they get their limits once they use less")
 		}
 	})
+}
+
+// Enforced says whether all pods together have their limit of memory.
+func (p *Pods) Enforced() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.applied[p.all()].memory == p.limit
+}
+
+// fits says whether a group can have the controls that are wanted. The kernel would
+// kill processes of any pods for a limit of all of them below what they use, such as
+// that of a kubelet that starts with more reserved. They are evicted instead, as Memory
+// says that none is left, and then the limit fits.
+func (p *Pods) fits(path string, wanted controls) (bool, error) {
+	if wanted.memory == 0 || wanted.memory == p.applied[path].memory {
+		return true, nil
+	}
+	usage, err := p.Groups.Usage(path)
+	return int64(usage.WorkingSetBytes) <= wanted.memory, err
 }
 
 // unlimited is no limit of processes.
@@ -204,6 +228,7 @@ func (p *Pods) ApplyClasses(running []*v1.Pod) error {
 	if p.applied == nil {
 		p.applied = map[string]controls{}
 	}
+	p.limit = all.memory
 	for _, group := range []struct {
 		class v1.PodQOSClass
 		want  controls
@@ -214,6 +239,13 @@ func (p *Pods) ApplyClasses(running []*v1.Pod) error {
 	} {
 		path := Parent(p.Configuration.CgroupRoot, group.class)
 		if p.applied[path] == group.want {
+			continue
+		}
+		fits, err := p.fits(path, group.want)
+		if err != nil {
+			return err
+		}
+		if !fits {
 			continue
 		}
 		if err := p.Groups.Apply(path, &runtimeapi.LinuxContainerResources{CpuShares: group.want.shares, MemoryLimitInBytes: group.want.memory}, group.want.pids); err != nil {

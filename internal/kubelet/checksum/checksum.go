@@ -5,6 +5,7 @@
 package checksum
 
 import (
+	"encoding/json"
 	"errors"
 	"hash/fnv"
 	"io"
@@ -25,6 +26,26 @@ func New(value any) Checksum { return hash(dump.ForHash(value)) }
 // Named returns the checksum that a value has if its type has another name.
 func Named(value any, name, other string) Checksum {
 	return hash(strings.Replace(dump.ForHash(value), name, other, 1))
+}
+
+// Serialized returns the content of a file in the form of newer kubelets, which have it
+// as text with a checksum of its own beside the fields of the older form. It returns nil
+// for a file without. The error matches ErrCorrupt for a file that has changed.
+func Serialized(raw []byte) ([]byte, error) {
+	var file struct {
+		Data         string   `json:"data"`
+		DataChecksum Checksum `json:"dataChecksum"`
+	}
+	if err := json.Unmarshal(raw, &file); err != nil {
+		return nil, err
+	}
+	if file.Data == "" && file.DataChecksum == 0 {
+		return nil, nil
+	}
+	if New(file.Data) != file.DataChecksum {
+		return nil, ErrCorrupt
+	}
+	return []byte(file.Data), nil
 }
 
 func hash(text string) Checksum {

@@ -5,25 +5,16 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/cpuset"
 
-	"github.com/coracle-io/coracle/internal/amount"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/kubelet/topologymanager"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
-// wants returns how many CPUs of its own a container gets: those that it asks
-// for, if the pod is guaranteed and the number is an integer.
+// wants returns how many CPUs of its own a container gets.
 func (m *Manager) wants(pod *v1.Pod, c *v1.Container) int {
-	if m.policy != Static || podquery.QOSClass(pod) != v1.PodQOSGuaranteed || resourcehelper.IsPodLevelResourcesSet(pod) {
-		return 0
-	}
-	milli := amount.Milli(c.Resources.Requests[v1.ResourceCPU])
-	if milli%1000 != 0 {
-		return 0
-	}
-	return int(milli / 1000)
+	return spec.OwnCPUs(m.config.Configuration, pod, c)
 }
 
 // Needs implements topologymanager.Provider.
@@ -48,10 +39,13 @@ func (m *Manager) Allocate(_ context.Context, r topologymanager.Request) (err er
 	if n == 0 {
 		return nil
 	}
-	m.pinnings.Inc()
+	m.metrics.pinnings.Inc()
 	defer func() {
 		if err != nil {
-			m.failures.Inc()
+			m.metrics.failures.Inc()
+		}
+		if m.options.FullPCPUsOnly {
+			m.metrics.cores.Count(err)
 		}
 	}()
 	m.releaseInactive()
@@ -62,12 +56,12 @@ func (m *Manager) Allocate(_ context.Context, r topologymanager.Request) (err er
 		return nil
 	}
 	if m.options.FullPCPUsOnly {
-		threads := m.threads()
-		if n%threads != 0 {
-			return alignmentError("requested %d cpus not multiple cpus per core = %d", n, threads)
+		size := threads(m.config.Machine)
+		if n%size != 0 {
+			return alignmentError("requested %d cpus not multiple cpus per core = %d", n, size)
 		}
-		if free := m.wholeCores(r).Size(); n > free {
-			return alignmentError("not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free, n, threads)
+		if free := m.available(r).Size(); n > free {
+			return alignmentError("not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d", free, n, size)
 		}
 	}
 	set, err := m.assign(r, n)
@@ -82,9 +76,23 @@ func (m *Manager) Allocate(_ context.Context, r topologymanager.Request) (err er
 		delete(m.assigned[r.Pod.UID], r.Container.Name)
 		return err
 	}
+	if m.oneCache(set) {
+		m.metrics.caches.Done.Inc()
+	}
 	m.passOn(r, set)
 	m.wake()
 	return nil
+}
+
+// oneCache reports whether the CPUs share a cache.
+func (m *Manager) oneCache(set cpuset.CPUSet) bool {
+	ids := map[int]bool{}
+	for _, c := range m.config.Machine.CPUs {
+		if set.Contains(c.ID) {
+			ids[c.Cache] = true
+		}
+	}
+	return len(ids) == 1
 }
 
 // passOn lets later containers of the pod reuse the CPUs of an init container,
@@ -98,24 +106,22 @@ func (m *Manager) passOn(r topologymanager.Request, set cpuset.CPUSet) {
 	}
 }
 
-// available returns the CPUs that the container could have. m.mu is held.
+// available returns the CPUs that the container could have: with full-pcpus-only,
+// those of cores that are available as a whole. m.mu is held.
 func (m *Manager) available(r topologymanager.Request) cpuset.CPUSet {
-	return m.shared.Difference(m.reserved).Union(m.reusable[r.Pod.UID])
-}
-
-// wholeCores returns the available CPUs of cores without a reserved CPU. m.mu
-// is held.
-func (m *Manager) wholeCores(r topologymanager.Request) cpuset.CPUSet {
-	busy := map[int]bool{}
+	free := m.shared.Difference(m.reserved).Union(m.reusable[r.Pod.UID])
+	if !m.options.FullPCPUsOnly {
+		return free
+	}
+	partial := map[int]bool{}
 	for _, c := range m.config.Machine.CPUs {
-		if m.reserved.Contains(c.ID) {
-			busy[c.Core] = true
+		if !free.Contains(c.ID) {
+			partial[c.Core] = true
 		}
 	}
 	var ids []int
-	free := m.available(r)
 	for _, c := range m.config.Machine.CPUs {
-		if free.Contains(c.ID) && !busy[c.Core] {
+		if !partial[c.Core] {
 			ids = append(ids, c.ID)
 		}
 	}
@@ -189,9 +195,17 @@ func (m *Manager) Hints(r topologymanager.Request) topologymanager.Hints {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if set, has := m.assigned[r.Pod.UID][r.Container.Name]; has {
-		return m.hints(n, set, cpuset.New(), true)
+		if set.Size() != n {
+			return noHints()
+		}
+		return m.hints(n, set, cpuset.New())
 	}
-	return m.hints(n, m.available(r), m.reusable[r.Pod.UID], false)
+	return m.hints(n, m.available(r), m.reusable[r.Pod.UID])
+}
+
+// noHints says that no set of NUMA nodes has the CPUs.
+func noHints() topologymanager.Hints {
+	return topologymanager.Hints{string(v1.ResourceCPU): []topologymanager.Hint{}}
 }
 
 // PodHints implements topologymanager.Provider.
@@ -204,22 +218,26 @@ func (m *Manager) PodHints(pod *v1.Pod) topologymanager.Hints {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	has := cpuset.New()
-	for _, set := range m.assigned[pod.UID] {
-		has = has.Union(set)
+	for c := range podquery.Containers(&pod.Spec) {
+		if set, ok := m.assigned[pod.UID][c.Name]; ok {
+			if set.Size() != m.wants(pod, c) {
+				return noHints()
+			}
+			has = has.Union(set)
+		}
 	}
-	if !has.IsEmpty() {
-		return m.hints(n, has, cpuset.New(), true)
+	if has.Size() == n {
+		return m.hints(n, has, cpuset.New())
 	}
-	return m.hints(n, m.available(topologymanager.Request{Pod: pod}), cpuset.New(), false)
+	// A kubelet that was killed while it admitted the pod has left some containers
+	// without CPUs. They get theirs from the nodes of the others.
+	return m.hints(n, m.available(topologymanager.Request{Pod: pod}).Union(has), m.reusable[pod.UID].Union(has))
 }
 
-// hints returns the sets of NUMA nodes that have n of the CPUs. exact means that
-// these CPUs are assigned already.
-func (m *Manager) hints(n int, from, reusable cpuset.CPUSet, exact bool) topologymanager.Hints {
+// hints returns the sets of NUMA nodes that have n of the CPUs, and all of the
+// reusable ones.
+func (m *Manager) hints(n int, from, reusable cpuset.CPUSet) topologymanager.Hints {
 	hints := []topologymanager.Hint{}
-	if exact && from.Size() != n {
-		return topologymanager.Hints{string(v1.ResourceCPU): hints}
-	}
 	all := m.config.Machine
 	smallest := len(all.Nodes)
 	count := func(mask topologymanager.Mask, of cpuset.CPUSet) (n int) {

@@ -2,6 +2,7 @@ package cpumanager
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -28,11 +29,14 @@ type assignment struct {
 	needed  int           // that are still to be chosen
 	chosen  cpuset.CPUSet
 	outer   []level // sockets and NUMA nodes, the larger ones first
+	threads int     // of a core
 	options Options
 }
 
 func newAssignment(machine *topology.Machine, free cpuset.CPUSet, n int, options Options) *assignment {
-	a := &assignment{cpus: machine.CPUs, byID: map[int]topology.CPU{}, free: free, needed: n, options: options, outer: []level{socket, numa}}
+	a := &assignment{
+		cpus: machine.CPUs, byID: map[int]topology.CPU{}, free: free, needed: n, options: options, outer: []level{socket, numa}, threads: threads(machine),
+	}
 	for _, c := range machine.CPUs {
 		a.byID[c.ID] = c
 	}
@@ -49,6 +53,11 @@ func count(machine *topology.Machine, of level) int {
 		ids[of(c)] = true
 	}
 	return len(ids)
+}
+
+// threads returns the number of CPUs of a core.
+func threads(machine *topology.Machine) int {
+	return max(len(machine.CPUs)/max(count(machine, core), 1), 1)
 }
 
 // size returns how many CPUs of the machine belong to the same part as one of
@@ -119,25 +128,31 @@ func (a *assignment) takeSingle(from cpuset.CPUSet, levels ...level) {
 }
 
 // takeCaches takes CPUs that share a cache with as few others as possible: whole
-// caches, and then the rest from one cache that has enough.
+// caches, and then the rest from one cache that has it on as few cores as it needs.
 func (a *assignment) takeCaches() {
 	levels := append(slices.Clone(a.outer), cache)
 	a.takeWhole(levels...)
-	if a.needed == 0 {
-		return
-	}
 	for _, set := range a.groups(a.free, levels...) {
-		if set.Size() < a.needed {
-			continue
+		if part := a.fit(set); a.needed > 0 && part.Size() == a.needed {
+			a.take(part)
 		}
-		for _, whole := range a.groups(set, core) {
-			if a.needed >= whole.Size() && whole.Size() == a.size(whole, core) {
-				a.take(whole)
-			}
-		}
-		a.takeSingle(set.Intersection(a.free), core)
-		return
 	}
+}
+
+// fit returns the CPUs of a set that are needed, from the cores with the lowest ids,
+// as few as could have so many CPUs. It returns fewer CPUs if these cores have fewer.
+func (a *assignment) fit(set cpuset.CPUSet) cpuset.CPUSet {
+	byCore := map[int][]int{}
+	for _, id := range set.List() {
+		byCore[core(a.byID[id])] = append(byCore[core(a.byID[id])], id)
+	}
+	var out []int
+	for i, c := range slices.Sorted(maps.Keys(byCore)) {
+		if i < (a.needed+a.threads-1)/a.threads {
+			out = append(out, byCore[c][:min(len(byCore[c]), a.needed-len(out))]...)
+		}
+	}
+	return cpuset.New(out...)
 }
 
 // packed returns n of the free CPUs on as few sockets, NUMA nodes and cores as

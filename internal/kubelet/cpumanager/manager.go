@@ -66,8 +66,7 @@ type Manager struct {
 	file     statefile.File[state.CPUManagerCheckpoint]
 	reserved cpuset.CPUSet
 	changes  chan struct{}
-
-	pinnings, failures prometheus.Counter
+	metrics  metrics
 
 	mu       sync.Mutex // guards what follows
 	shared   cpuset.CPUSet
@@ -89,26 +88,31 @@ func New(c Config) (*Manager, error) {
 			Manager: "CPU manager", Path: c.StateFile, MaxSize: maxState, Files: c.Files, Unmarshal: state.Unmarshal, Dispensable: policy == None,
 		},
 		assigned: map[types.UID]map[string]cpuset.CPUSet{}, reusable: map[types.UID]cpuset.CPUSet{},
-		pinnings: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_cpu_manager_pinning_requests_total", Help: "The number of cpu core allocations which required pinning."}),
-		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_cpu_manager_pinning_errors_total", Help: "The number of cpu core allocations which required pinning failed."}),
+		metrics: newMetrics(),
+	}
+	if policy == Static {
+		if err := m.prepare(); err != nil {
+			return nil, err
+		}
 	}
 	if c.Metrics != nil {
-		c.Metrics.MustRegister(m.pinnings, m.failures)
+		m.register(c.Metrics)
 	}
-	if policy != Static {
-		return m, nil
-	}
-	if options.AlignBySocket {
+	return m, nil
+}
+
+// prepare checks the machine against the options, and reserves the CPUs of the system.
+func (m *Manager) prepare() error {
+	c := &m.config
+	if m.options.AlignBySocket {
 		if c.Configuration.TopologyManagerPolicy == topologymanager.SingleNUMANode {
-			return nil, fmt.Errorf("topologyManagerPolicy %s is incompatible with the option align-by-socket of cpuManagerPolicy", topologymanager.SingleNUMANode)
+			return fmt.Errorf("topologyManagerPolicy %s is incompatible with the option align-by-socket of cpuManagerPolicy", topologymanager.SingleNUMANode)
 		}
 		if count(c.Machine, socket) > len(c.Machine.Nodes) {
-			return nil, errors.New("align by socket is not compatible with hardware where number of sockets are more than number of NUMA")
+			return errors.New("align by socket is not compatible with hardware where number of sockets are more than number of NUMA")
 		}
 	}
-	return m, m.reserve()
+	return m.reserve()
 }
 
 // reserve chooses the CPUs of the system: reservedSystemCPUs, or as many as
@@ -145,16 +149,11 @@ func (m *Manager) choose(free cpuset.CPUSet, n int) (cpuset.CPUSet, error) {
 	if o.DistributeAcrossNUMA {
 		size := 1
 		if o.FullPCPUsOnly {
-			size = m.threads()
+			size = threads(m.config.Machine)
 		}
 		return distributed(m.config.Machine, free, n, size, o)
 	}
 	return packed(m.config.Machine, free, n, o)
-}
-
-// threads returns the number of CPUs of a core.
-func (m *Manager) threads() int {
-	return max(len(m.config.Machine.CPUs)/max(count(m.config.Machine, core), 1), 1)
 }
 
 // Recover reads what an earlier kubelet has assigned. A file that is damaged, of
@@ -209,14 +208,14 @@ func (m *Manager) restore(kept *state.CPUManagerCheckpoint) (err error) {
 
 // validate checks the restored state against the machine. m.mu is held.
 func (m *Manager) validate() error {
-	if m.shared.IsEmpty() {
-		if len(m.assigned) > 0 {
-			return errors.New("default cpuset cannot be empty")
-		}
+	if m.shared.IsEmpty() && len(m.assigned) == 0 {
 		m.shared = m.pool()
 		return nil
 	}
 	strict := m.options.StrictReservation
+	if m.shared.IsEmpty() && !strict { // with a strict reservation, containers can have all others for themselves
+		return errors.New("default cpuset cannot be empty")
+	}
 	if both := m.reserved.Intersection(m.shared); strict && !both.IsEmpty() {
 		return fmt.Errorf("some of strictly reserved cpus: %q are present in defaultCpuSet: %q", both, m.shared)
 	} else if !strict && !both.Equals(m.reserved) {

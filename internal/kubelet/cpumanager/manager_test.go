@@ -54,6 +54,8 @@ func TestChosenCPUs(t *testing.T) {
 	large := machine(2, 1, 6, 2, 6)  // node 0: 0-5,12-17; node 1: 6-11,18-23
 	four := machine(2, 2, 10, 2, 10) // node 0: 0-9,40-49; node 1: 10-19,50-59; and so on
 	caches := machine(1, 1, 8, 2, 2) // caches {0,1,8,9} {2,3,10,11} {4,5,12,13} {6,7,14,15}
+	halves := machine(1, 1, 8, 2, 4) // caches {0-3,8-11} {4-7,12-15}
+	single := machine(2, 1, 4, 2, 4) // each socket has one of them
 	for name, test := range map[string]struct {
 		machine *topology.Machine
 		free    string
@@ -84,7 +86,13 @@ func TestChosenCPUs(t *testing.T) {
 		"used cores for the rest":      {large, "0-9,12-23", 14, Options{DistributeAcrossNUMA: true}, "0-3,6-8,12-14,18-20,22"},
 		"a whole cache":                {caches, "0-15", 4, Options{PreferAlignByUncoreCache: true}, "0-1,8-9"},
 		"a cache that has enough":      {caches, "1-15", 4, Options{PreferAlignByUncoreCache: true}, "2-3,10-11"},
-		"part of the fullest cache":    {caches, "0-2,4-9,11-15", 2, Options{PreferAlignByUncoreCache: true}, "2,11"},
+		"a core of a cache":            {caches, "0-2,4-9,11-15", 2, Options{PreferAlignByUncoreCache: true}, "0,8"},
+		"part of the fullest cache":    {caches, "0-1,3-9,11-15", 2, Options{PreferAlignByUncoreCache: true}, "3,11"},
+		"used cores of a cache":        {halves, "2-7,9-15", 3, Options{PreferAlignByUncoreCache: true}, "2,9-10"},
+		"whole cores of another cache": {halves, "2-7,9-15", 4, Options{PreferAlignByUncoreCache: true}, "4-5,12-13"},
+		"a cache and used cores":       {halves, "2-7,9-15", 11, Options{PreferAlignByUncoreCache: true}, "2,4-7,9-10,12-15"},
+		"whole cores, not used ones":   {single, "1-7,9-11", 2, Options{PreferAlignByUncoreCache: true}, "1,9"},
+		"no cache has so many":         {halves, "2-3,6-7,10-11,14-15", 6, Options{PreferAlignByUncoreCache: true}, "2-3,6,10-11,14"},
 		"cache and a part of the next": {caches, "0-15", 6, Options{PreferAlignByUncoreCache: true}, "0-2,8-10"},
 	} {
 		var got cpuset.CPUSet
@@ -253,41 +261,6 @@ func TestPodsThatAreAdmittedMeanwhileKeepCPUs(t *testing.T) {
 	}
 }
 
-// With full-pcpus-only no core is shared.
-func TestWholeCoresOnly(t *testing.T) {
-	n := newNode(t, machine(1, 1, 4, 2, 4), "0", "full-pcpus-only")
-	for cpus, want := range map[string]string{
-		"3": "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2",
-		"8": "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 6, requested CPUs = 8, CPUs per core = 2",
-	} {
-		if reason, message := topologymanager.Rejection(n.admit(n.pod(cpus, 0, cpus), topologymanager.None)); reason != "SMTAlignmentError" || message != want {
-			t.Errorf("%s: %s: %s, want %s", cpus, reason, message, want)
-		}
-	}
-	if pod := n.pod("fits", 0, "6"); n.admit(pod, topologymanager.None) != nil || n.cpus(pod) != "1-3,5-7" {
-		t.Errorf("the container has %s", n.cpus(pod))
-	}
-}
-
-// The topology manager gets CPUs of one node, or rejects the pod.
-func TestCPUsOfOneNode(t *testing.T) {
-	n := newNode(t, machine(2, 1, 4, 1, 4), "0")
-	if pod := n.pod("first", 0, "4"); n.admit(pod, topologymanager.SingleNUMANode) != nil || n.cpus(pod) != "4-7" {
-		t.Errorf("the first container has %s", n.cpus(pod))
-	}
-	reason, message := topologymanager.Rejection(n.admit(n.pod("second", 0, "4"), topologymanager.SingleNUMANode))
-	if reason != "TopologyAffinityError" || message != "Resources cannot be allocated with Topology locality" {
-		t.Errorf("%s: %s", reason, message)
-	}
-	if reason, _ := topologymanager.Rejection(n.admit(n.pod("third", 0, "5"), topologymanager.SingleNUMANode)); reason != "TopologyAffinityError" {
-		t.Error(reason)
-	}
-	n.Release("uid-first")
-	if pod := n.pod("fourth", 0, "5"); n.admit(pod, topologymanager.Restricted) != nil || n.Exclusive(pod.UID, "a").Size() != 5 {
-		t.Errorf("a container that no node can hold has %s", n.cpus(pod))
-	}
-}
-
 // Running containers follow the shared pool, and every period what they should
 // have is applied again if that failed.
 func TestRunningContainersMove(t *testing.T) {
@@ -342,8 +315,22 @@ func TestStateFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	with := func(shared string) func() error { // the pod has 1-2
+		return func() error {
+			kept := state.CPUManagerCheckpoint{PolicyName: Static, DefaultCPUSet: shared, Entries: map[string]map[string]string{"uid-p": {"a": "1-2"}}}
+			raw, err := kept.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.Write(stateFile, string(raw))
+			return n.start(small, Static, "0")
+		}
+	}
 	for want, start := range map[string]func() error{
-		`configured policy "none" differs from state checkpoint policy "static"`: func() error { return n.start(small, None, "") },
+		"default cpuset cannot be empty":                                              with(""),
+		`pod: uid-p, container: a cpuset: "1-2" overlaps with default cpuset "0-1,3"`: with("0-1,3"),
+		`could not parse default cpu set "0-"`:                                        with("0-"),
+		`configured policy "none" differs from state checkpoint policy "static"`:      func() error { return n.start(small, None, "") },
 		`current set of available CPUs "0-4" doesn't match with CPUs in state "0-3"`: func() error {
 			return n.start(machine(1, 1, 5, 1, 5), Static, "0")
 		},
@@ -368,6 +355,13 @@ func TestStrictReservation(t *testing.T) {
 	n := newNode(t, machine(1, 1, 4, 1, 4), "0-1", "strict-cpu-reservation")
 	if got := n.CPUs("any", "a").String(); got != "2-3" {
 		t.Errorf("the shared pool is %s", got)
+	}
+	pod := n.pod("p", 0, "2") // takes all that are not reserved
+	if err := n.admit(pod, topologymanager.None); err != nil || !n.shared.IsEmpty() {
+		t.Fatalf("the shared pool is %s (%v)", n.shared, err)
+	}
+	if err := n.start(machine(1, 1, 4, 1, 4), Static, "0-1", "strict-cpu-reservation"); err != nil || n.cpus(pod) != "2-3" {
+		t.Errorf("after a restart the container has %s (%v)", n.cpus(pod), err)
 	}
 }
 
@@ -436,8 +430,12 @@ func TestStateFormat(t *testing.T) {
 	if kept, err := state.Unmarshal([]byte(newer)); err != nil || kept.Entries["u"]["c"] != "1" {
 		t.Errorf("%v (%v)", kept, err)
 	}
-	if _, err := state.Unmarshal([]byte(strings.Replace(newer, `\"1\"`, `\"2\"`, 1))); !errors.Is(err, checksum.ErrCorrupt) {
-		t.Errorf("changed: %v", err)
+	for _, damaged := range []string{
+		strings.Replace(newer, `\"1\"`, `\"2\"`, 1), strings.Replace(newer, `"dataChecksum"`, `"other"`, 1), strings.Replace(newer, `"data"`, `"other"`, 1),
+	} {
+		if _, err := state.Unmarshal([]byte(damaged)); !errors.Is(err, checksum.ErrCorrupt) {
+			t.Errorf("%s: %v", damaged, err)
+		}
 	}
 }
 

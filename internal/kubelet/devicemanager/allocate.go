@@ -21,14 +21,23 @@ import (
 const noNode = -1
 
 // wanted returns the devices that a container asks for, by resource. m.mu is held.
-func (m *Manager) wanted(c *v1.Container) map[string]int {
+func (m *Manager) wanted(pod *v1.Pod, c *v1.Container) map[string]int {
 	out := map[string]int{}
 	for name, q := range c.Resources.Limits {
-		if n := q.Value(); n > 0 && m.manages(string(name)) {
+		if n := q.Value(); n > 0 && m.manages(string(name)) && !claimed(pod, c, string(name)) {
 			out[string(name)] = int(min(n, maxDevices+1))
 		}
 	}
 	return out
+}
+
+// claimed reports whether a container has a resource by a claim (KEP-5004): it
+// needs none of a device plugin.
+func claimed(pod *v1.Pod, c *v1.Container, name string) bool {
+	status := pod.Status.ExtendedResourceClaimStatus
+	return status != nil && slices.ContainsFunc(status.RequestMappings, func(m v1.ContainerExtendedResourceRequest) bool {
+		return m.ContainerName == c.Name && m.ResourceName == name
+	})
 }
 
 // Needs implements topologymanager.Provider.
@@ -36,7 +45,7 @@ func (m *Manager) Needs(pod *v1.Pod) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for c := range podquery.Containers(&pod.Spec) {
-		if len(m.wanted(c)) > 0 {
+		if len(m.wanted(pod, c)) > 0 {
 			return true
 		}
 	}
@@ -47,7 +56,7 @@ func (m *Manager) Needs(pod *v1.Pod) bool {
 // topologymanager.Provider, which calls it for one container at a time.
 func (m *Manager) Allocate(ctx context.Context, r topologymanager.Request) error {
 	m.mu.Lock()
-	wanted := m.wanted(r.Container)
+	wanted := m.wanted(r.Pod, r.Container)
 	m.mu.Unlock()
 	if len(wanted) > 0 {
 		m.releaseInactive()
@@ -263,7 +272,7 @@ func (m *Manager) Hints(r topologymanager.Request) topologymanager.Hints {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := topologymanager.Hints{}
-	for name, n := range m.wanted(r.Container) {
+	for name, n := range m.wanted(r.Pod, r.Container) {
 		reusable := m.reusable[r.Pod.UID][name]
 		var has sets.Set[string]
 		if a := m.pods[r.Pod.UID][r.Container.Name][name]; a != nil {
@@ -282,14 +291,14 @@ func (m *Manager) PodHints(pod *v1.Pod) topologymanager.Hints {
 	names := map[string]bool{}
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			for name := range m.wanted(&list[i]) {
+			for name := range m.wanted(pod, &list[i]) {
 				names[name] = true
 			}
 		}
 	}
 	out := topologymanager.Hints{}
 	for name := range names {
-		n := topologymanager.PodNeeds(pod, func(c *v1.Container) int { return m.wanted(c)[name] })
+		n := topologymanager.PodNeeds(pod, func(c *v1.Container) int { return m.wanted(pod, c)[name] })
 		var has sets.Set[string]
 		for _, resources := range m.pods[pod.UID] {
 			if a := resources[name]; a != nil {

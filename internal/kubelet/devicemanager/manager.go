@@ -83,9 +83,51 @@ type Manager struct {
 // devices are the devices of its last plugin.
 type resource struct {
 	plugin  *plugin                        // nil: stopped
+	standby []*plugin                      // that have registered before it and are still there, the last one last
 	options *pluginapi.DevicePluginOptions // of the last plugin
 	devices map[string]*pluginapi.Device
 	stopped time.Time
+}
+
+// put makes a plugin the one of the resource. It returns the plugins that are not
+// needed any more; the others stand by for the time when this one ends, as while a
+// DaemonSet replaces its pods. The devices stay until the plugin reports its own.
+func (r *resource) put(p *plugin) (replaced []*plugin) {
+	before := r.standby
+	if r.plugin != nil {
+		before = append(before, r.plugin)
+	}
+	r.plugin, r.options, r.standby = p, p.options, nil
+	for i, b := range before {
+		if b.endpoint == p.endpoint || i < len(before)-maxStandby {
+			replaced = append(replaced, b)
+		} else {
+			r.standby = append(r.standby, b)
+		}
+	}
+	return replaced
+}
+
+// remove removes a plugin that has ended. The last one that stands by takes its
+// place; without one, the devices are unhealthy from now on.
+func (r *resource) remove(p *plugin) {
+	if r.plugin != p {
+		r.standby = slices.DeleteFunc(r.standby, func(s *plugin) bool { return s == p })
+		return
+	}
+	if last := len(r.standby) - 1; last >= 0 {
+		r.plugin, r.standby = r.standby[last], r.standby[:last]
+		r.options = r.plugin.options
+		if r.plugin.devices != nil {
+			r.devices = r.plugin.devices
+		}
+		return
+	}
+	unhealthy := make(map[string]*pluginapi.Device, len(r.devices))
+	for id, d := range r.devices {
+		unhealthy[id] = &pluginapi.Device{ID: id, Health: pluginapi.Unhealthy, Topology: d.GetTopology()}
+	}
+	r.plugin, r.devices, r.stopped = nil, unhealthy, time.Now()
 }
 
 func (r *resource) healthy() sets.Set[string] {
@@ -260,39 +302,40 @@ func (m *Manager) manages(name string) bool {
 	return m.resources[name] != nil || m.used(name).Len() > 0
 }
 
-// update replaces the devices of a plugin. It does nothing once another plugin
-// has taken its place.
+// update replaces the devices of a plugin. Those of a plugin that stands by become
+// the resource's once it takes the place of another one.
 func (m *Manager) update(ctx context.Context, p *plugin, devices []*pluginapi.Device) {
+	byID := make(map[string]*pluginapi.Device, len(devices))
+	for _, d := range devices {
+		byID[d.GetID()] = d
+	}
 	m.mu.Lock()
+	p.devices = byID
 	r := m.resources[p.resource]
 	if r == nil || r.plugin != p {
 		m.mu.Unlock()
 		return
 	}
 	before := r.devices
-	r.devices = make(map[string]*pluginapi.Device, len(devices))
-	for _, d := range devices {
-		r.devices[d.GetID()] = d
-	}
+	r.devices = byID
 	m.mu.Unlock()
 	m.changed(ctx, p.resource, before)
 }
 
-// stop records that a plugin has ended. Its devices are unhealthy from now on.
+// stop records that a plugin has ended.
 func (m *Manager) stop(ctx context.Context, p *plugin) {
 	m.mu.Lock()
 	r := m.resources[p.resource]
-	if r == nil || r.plugin != p {
+	if r == nil {
 		m.mu.Unlock()
 		return
 	}
-	before := maps.Clone(r.devices)
-	for id, d := range r.devices {
-		r.devices[id] = &pluginapi.Device{ID: id, Health: pluginapi.Unhealthy, Topology: d.GetTopology()}
-	}
-	r.plugin, r.stopped = nil, time.Now()
+	before, current := r.devices, r.plugin == p
+	r.remove(p)
 	m.mu.Unlock()
-	m.changed(ctx, p.resource, before)
+	if current {
+		m.changed(ctx, p.resource, before)
+	}
 }
 
 // changed keeps the devices of a resource, and tells the node and the pods whose

@@ -92,16 +92,18 @@ func TestCapacityFollowsThePlugin(t *testing.T) {
 	}
 	p.server.Stop() // killed
 	n.await(3, 0)
-	n.register("b.sock", &pluginapi.DevicePluginOptions{}, healthy("two", "three")...)
+	first := n.register("b.sock", &pluginapi.DevicePluginOptions{}, healthy("two", "three")...)
 	if err := n.admit(n.pod("q", 0, 1)); err != nil {
 		t.Error(err)
 	}
 	if got := n.ids(n.active[1], "a"); !slices.Equal(got, []string{"two"}) {
 		t.Errorf("the second pod has %v", got)
 	}
-	second := n.register("c.sock", &pluginapi.DevicePluginOptions{}, healthy("three")...) // replaces the one before
+	second := n.register("c.sock", &pluginapi.DevicePluginOptions{}, healthy("three")...) // takes the place of the one before
 	second.server.Stop()
-	n.await(1, 0)
+	n.await(2, 2) // which is still there
+	first.server.Stop()
+	n.await(2, 0)
 	n.Manager.mu.Lock()
 	n.resources[devices].stopped = n.resources[devices].stopped.Add(-stopGracePeriod)
 	n.Manager.mu.Unlock()
@@ -109,6 +111,63 @@ func TestCapacityFollowsThePlugin(t *testing.T) {
 	n.await(0, 0)
 	if capacity, _ := n.Capacity(); len(capacity) != 1 { // the zero overwrites what the Node object has
 		t.Errorf("the capacity is %v", capacity)
+	}
+}
+
+// A plugin that has registered before serves its resource again when the last one
+// ends, as while a DaemonSet replaces its pods.
+func TestPluginsOfOneResource(t *testing.T) {
+	n := newNode(t)
+	old := n.register("old.sock", &pluginapi.DevicePluginOptions{}, healthy("one", "two")...)
+	last := n.register("new.sock", &pluginapi.DevicePluginOptions{}, healthy("one", "two", "three")...)
+	if err := n.admit(n.pod("p", 0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	last.server.Stop()
+	n.await(2, 2)
+	if err := n.admit(n.pod("q", 0, 1)); err != nil {
+		t.Error(err)
+	}
+	before, _ := last.calls()
+	after, _ := old.calls()
+	if one, two := [][]string{{"one"}}, [][]string{{"two"}}; !reflect.DeepEqual(before, one) || !reflect.DeepEqual(after, two) {
+		t.Errorf("the plugins have allocated %v and %v", before, after)
+	}
+}
+
+// The last plugins of a resource stand by, each socket once.
+func TestPluginsThatStandBy(t *testing.T) {
+	r := &resource{}
+	var replaced, standby []string
+	for _, endpoint := range strings.Fields("a b a c d e f g") {
+		for _, p := range r.put(&plugin{endpoint: endpoint}) {
+			replaced = append(replaced, p.endpoint)
+		}
+	}
+	for _, p := range r.standby {
+		standby = append(standby, p.endpoint)
+	}
+	if got, want := fmt.Sprint(r.plugin.endpoint, standby, replaced), "g[c d e f] [a b a]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A resource that a container has by a claim is none of the plugin's.
+func TestDevicesOfClaims(t *testing.T) {
+	n := newNode(t)
+	n.register("a.sock", &pluginapi.DevicePluginOptions{}, onNode("one", 0))
+	pod := n.pod("p", 0, 2, 1)
+	pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{
+		RequestMappings: []v1.ContainerExtendedResourceRequest{{ContainerName: "a", ResourceName: devices}},
+	}
+	if hints := n.PodHints(pod)[devices]; len(hints) != 1 || hints[0].Affinity.String() != "0" {
+		t.Errorf("the hints are %v", hints)
+	}
+	if err := n.admit(pod); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := n.ids(pod, "a"), n.ids(pod, "b"); len(a) != 0 || !slices.Equal(b, []string{"one"}) {
+		t.Errorf("the containers have %v and %v", a, b)
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	startTimeout    = pluginapi.KubeletPreStartContainerRPCTimeoutInSecs * time.Second
 	maxMessage      = 16 << 20
 	maxPlugins      = 256
+	maxStandby      = 4 // for each resource
 	maxDevices      = 65536
 	maxDeviceID     = 4096 // bytes
 	maxDeviceNodes  = 1024
@@ -37,8 +38,11 @@ const socketName = "kubelet.sock"
 // plugin is the connection to one device plugin.
 type plugin struct {
 	resource string
+	endpoint string
 	client   pluginapi.DevicePluginClient
 	conn     *grpc.ClientConn
+	options  *pluginapi.DevicePluginOptions
+	devices  map[string]*pluginapi.Device // that it has reported last, guarded by the manager's mu; nil: none yet
 	end      context.CancelFunc
 }
 
@@ -169,11 +173,10 @@ func (m *Manager) connect(ctx context.Context, s *server, name, endpoint string)
 	if err != nil {
 		return fmt.Errorf("connect to the device plugin at %s: %w", path, err)
 	}
-	p := &plugin{resource: name, client: pluginapi.NewDevicePluginClient(conn), conn: conn}
+	p := &plugin{resource: name, endpoint: endpoint, client: pluginapi.NewDevicePluginClient(conn), conn: conn}
 	call, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	options, err := p.client.GetDevicePluginOptions(call, &pluginapi.Empty{}, grpc.WaitForReady(true))
-	if err != nil {
+	if p.options, err = p.client.GetDevicePluginOptions(call, &pluginapi.Empty{}, grpc.WaitForReady(true)); err != nil {
 		_ = conn.Close()
 		return fmt.Errorf("failed to get device plugin options: %w", err)
 	}
@@ -185,11 +188,10 @@ func (m *Manager) connect(ctx context.Context, s *server, name, endpoint string)
 		r = &resource{}
 		m.resources[name] = r
 	}
-	before := r.plugin
-	r.plugin, r.options = p, options
+	replaced := r.put(p)
 	m.removed.Delete(name)
 	m.mu.Unlock()
-	if before != nil {
+	for _, before := range replaced {
 		before.end()
 	}
 	klog.FromContext(s.ctx).Info("A device plugin has registered", "resource", name, "endpoint", endpoint)

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/coracle-io/coracle/internal/amount"
@@ -64,73 +63,76 @@ func (m *Manager) Allocate(_ context.Context, r topologymanager.Request) (err er
 	machine := m.machine()
 	hint := r.Affinity
 	if hint.Affinity == nil {
-		best, ok := m.best(machine, uid, wanted, 0)
-		if !ok || !best.Preferred && hint.Preferred {
+		best, ok := m.best(machine, r.Pod, wanted, 0)
+		if !ok {
+			return errors.New("[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")
+		}
+		if !best.Preferred && hint.Preferred {
 			return errors.New("[memorymanager] failed to find the default preferred hint")
 		}
 		hint = best
 	}
-	if !m.satisfies(machine, uid, *hint.Affinity, wanted) {
-		extended, ok := m.best(machine, uid, wanted, *hint.Affinity)
-		if !ok || !extended.Preferred && hint.Preferred {
+	if !m.satisfies(machine, r.Pod, *hint.Affinity, wanted) {
+		extended, ok := m.best(machine, r.Pod, wanted, *hint.Affinity)
+		if !ok {
+			return errors.New("[memorymanager] failed to find NUMA nodes to extend the current topology hint")
+		}
+		if !extended.Preferred && hint.Preferred {
 			return errors.New("[memorymanager] failed to find the extended preferred hint")
 		}
 		hint = extended
 	}
-	if !groups(machine, *hint.Affinity) {
+	// Of a group of nodes, the topology manager may have chosen the one of the CPUs.
+	if hint.Affinity.Count() > 1 && !groups(machine, *hint.Affinity) {
 		return errors.New("[memorymanager] preferred hint violates NUMA node allocation")
 	}
 	var blocks []state.Block
 	for _, kind := range slices.Sorted(maps.Keys(wanted)) {
 		b := state.Block{NUMAAffinity: hint.Affinity.Nodes(), Type: kind, Size: wanted[kind]}
-		m.reuse(uid, b)
+		m.reuse(r.Pod, b)
 		blocks = append(blocks, b)
 	}
 	if m.blocks[uid] == nil {
 		m.blocks[uid] = map[string][]state.Block{}
 	}
 	m.blocks[uid][name] = blocks
-	if r.Init {
-		m.reusable[uid] = append(m.reusable[uid], blocks...)
-	}
 	return m.save()
 }
 
-// again returns how much of a kind of memory the init containers of a pod have
-// left on given nodes. m.mu is held.
-func (m *Manager) again(uid types.UID, nodes topologymanager.Mask, kind v1.ResourceName) (size uint64) {
-	for _, b := range m.reusable[uid] {
-		if b.Type == kind && topologymanager.NewMask(b.NUMAAffinity...) == nodes {
-			size += b.Size
+// left calls visit with the memory of a kind on given nodes that the init
+// containers of a pod have. They have ended by the time that later containers
+// start, sidecars have not. m.mu is held.
+func (m *Manager) left(pod *v1.Pod, nodes topologymanager.Mask, kind v1.ResourceName, visit func(*state.Block)) {
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if podquery.IsSidecar(c) {
+			continue
+		}
+		blocks := m.blocks[pod.UID][c.Name]
+		for j := range blocks {
+			if blocks[j].Type == kind && topologymanager.NewMask(blocks[j].NUMAAffinity...) == nodes {
+				visit(&blocks[j])
+			}
 		}
 	}
-	return size
 }
 
 // reuse moves memory from the init containers of a pod to the container that
 // gets the block, so that it counts once. m.mu is held.
-func (m *Manager) reuse(uid types.UID, block state.Block) {
-	left := block.Size
-	shrink := func(blocks []state.Block, by uint64) uint64 {
-		for i := range blocks {
-			if blocks[i].Type == block.Type && slices.Equal(blocks[i].NUMAAffinity, block.NUMAAffinity) {
-				part := min(by, blocks[i].Size)
-				blocks[i].Size -= part
-				by -= part
-			}
-		}
-		return by
-	}
-	taken := left - shrink(m.reusable[uid], left)
-	for _, name := range slices.Sorted(maps.Keys(m.blocks[uid])) {
-		taken = shrink(m.blocks[uid][name], taken)
-	}
+func (m *Manager) reuse(pod *v1.Pod, block state.Block) {
+	size := block.Size
+	m.left(pod, topologymanager.NewMask(block.NUMAAffinity...), block.Type, func(b *state.Block) {
+		part := min(size, b.Size)
+		b.Size -= part
+		size -= part
+	})
 }
 
 // satisfies reports whether the nodes have enough free memory. m.mu is held.
-func (m *Manager) satisfies(machine state.NUMANodeMap, uid types.UID, nodes topologymanager.Mask, wanted map[v1.ResourceName]uint64) bool {
+func (m *Manager) satisfies(machine state.NUMANodeMap, pod *v1.Pod, nodes topologymanager.Mask, wanted map[v1.ResourceName]uint64) bool {
 	for kind, size := range wanted {
-		free := m.again(uid, nodes, kind)
+		free := uint64(0)
+		m.left(pod, nodes, kind, func(b *state.Block) { free += b.Size })
 		for _, id := range nodes.Nodes() {
 			if t := table(machine, id, kind); t != nil {
 				free += t.Free
@@ -165,8 +167,8 @@ func groups(machine state.NUMANodeMap, nodes topologymanager.Mask) bool {
 
 // best returns the best hint that includes the given nodes, and whether there is
 // one. m.mu is held.
-func (m *Manager) best(machine state.NUMANodeMap, uid types.UID, wanted map[v1.ResourceName]uint64, including topologymanager.Mask) (best topologymanager.Hint, ok bool) {
-	for _, h := range m.hints(machine, uid, wanted) {
+func (m *Manager) best(machine state.NUMANodeMap, pod *v1.Pod, wanted map[v1.ResourceName]uint64, including topologymanager.Mask) (best topologymanager.Hint, ok bool) {
+	for _, h := range m.hints(machine, pod, wanted) {
 		if *h.Affinity&including != including {
 			continue
 		}
@@ -179,7 +181,7 @@ func (m *Manager) best(machine state.NUMANodeMap, uid types.UID, wanted map[v1.R
 
 // hints returns the sets of NUMA nodes that have enough free memory. Hints with
 // the fewest nodes that could have enough memory are preferred. m.mu is held.
-func (m *Manager) hints(machine state.NUMANodeMap, uid types.UID, wanted map[v1.ResourceName]uint64) []topologymanager.Hint {
+func (m *Manager) hints(machine state.NUMANodeMap, pod *v1.Pod, wanted map[v1.ResourceName]uint64) []topologymanager.Hint {
 	ids := m.config.Machine.NodeIDs()
 	smallest := len(ids)
 	hints := []topologymanager.Hint{}
@@ -196,7 +198,7 @@ func (m *Manager) hints(machine state.NUMANodeMap, uid types.UID, wanted map[v1.
 			}
 		}
 		smallest = min(smallest, nodes.Count())
-		if groups(machine, nodes) && m.satisfies(machine, uid, nodes, wanted) {
+		if groups(machine, nodes) && m.satisfies(machine, pod, nodes, wanted) {
 			hints = append(hints, topologymanager.Hint{Affinity: &nodes})
 		}
 	})
@@ -249,7 +251,7 @@ func (m *Manager) hintsOf(pod *v1.Pod, wanted map[v1.ResourceName]uint64, has fu
 		}
 		list = []topologymanager.Hint{{Affinity: &nodes, Preferred: true}}
 	} else {
-		list = m.hints(m.machine(), pod.UID, wanted)
+		list = m.hints(m.machine(), pod, wanted)
 	}
 	out := topologymanager.Hints{}
 	for kind := range wanted {

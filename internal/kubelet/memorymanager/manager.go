@@ -61,9 +61,8 @@ type Manager struct {
 
 	pinnings, failures prometheus.Counter
 
-	mu       sync.Mutex // guards what follows
-	blocks   map[types.UID]map[string][]state.Block
-	reusable map[types.UID][]state.Block // of init containers that have ended
+	mu     sync.Mutex // guards what follows
+	blocks map[types.UID]map[string][]state.Block
 }
 
 // New validates the configuration and returns a manager that has not allocated
@@ -71,7 +70,7 @@ type Manager struct {
 func New(c Config) (*Manager, error) {
 	policy := c.Configuration.MemoryManagerPolicy
 	m := &Manager{
-		config: c, policy: policy, blocks: map[types.UID]map[string][]state.Block{}, reusable: map[types.UID][]state.Block{},
+		config: c, policy: policy, blocks: map[types.UID]map[string][]state.Block{},
 		file: statefile.File[state.MemoryManagerCheckpoint]{
 			Manager: "memory manager", Path: c.StateFile, MaxSize: maxState, Files: c.Files, Unmarshal: state.Unmarshal, Dispensable: policy == None,
 		},
@@ -98,7 +97,7 @@ func checkReserved(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceLi
 	sums := v1.ResourceList{}
 	for _, r := range c.ReservedMemory {
 		if !slices.Contains(nodes, int(r.NumaNode)) {
-			return fmt.Errorf("reservedMemory: the NUMA node %d does not exist on this machine", r.NumaNode)
+			return fmt.Errorf("the reserved memory configuration references a NUMA node %d that does not exist on this machine", r.NumaNode)
 		}
 		for name, q := range r.Limits {
 			sum := sums[name]
@@ -186,7 +185,7 @@ func reserve(machine state.NUMANodeMap, b state.Block) {
 	size := b.Size
 	for _, id := range b.NUMAAffinity {
 		n := machine[id]
-		if n == nil || b.Size == 0 {
+		if n == nil {
 			continue
 		}
 		n.NumberOfAssignments++
@@ -221,11 +220,41 @@ func (m *Manager) restore(kept *state.MemoryManagerCheckpoint) error {
 	for uid, containers := range kept.Entries {
 		m.blocks[types.UID(uid)] = containers
 	}
-	if m.policy != Static || len(kept.MachineState) == 0 {
+	if m.policy != Static {
 		return nil
+	}
+	if len(kept.MachineState) == 0 {
+		if len(kept.Entries) > 0 {
+			return errors.New("[memorymanager] machine state can not be empty when it has memory assignments")
+		}
+		return nil
+	}
+	if err := m.checkBlocks(); err != nil {
+		return err
 	}
 	if !same(kept.MachineState, m.machine()) {
 		return errors.New("[memorymanager] the expected machine state is different from the real one")
+	}
+	return nil
+}
+
+// checkBlocks returns an error if a container has memory that the machine does not
+// have. m.mu is held.
+func (m *Manager) checkBlocks() error {
+	machine := m.empty()
+	for uid, containers := range m.blocks {
+		for name, blocks := range containers {
+			for _, b := range blocks {
+				for _, id := range b.NUMAAffinity {
+					if machine[id] == nil {
+						return fmt.Errorf("[memorymanager] (pod: %s, container: %s) the memory assignment uses the NUMA that does not exist", uid, name)
+					}
+					if table(machine, id, b.Type) == nil {
+						return fmt.Errorf("[memorymanager] (pod: %s, container: %s) the memory assignment uses memory resource that does not exist", uid, name)
+					}
+				}
+			}
+		}
 	}
 	return nil
 }
@@ -310,7 +339,6 @@ func (m *Manager) Release(uid types.UID) {
 
 // release frees the memory of a pod. m.mu is held.
 func (m *Manager) release(uid types.UID) {
-	delete(m.reusable, uid)
 	if len(m.blocks[uid]) == 0 {
 		return
 	}

@@ -1,6 +1,7 @@
 package memorymanager
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/coracle-io/coracle/internal/kubelet/checksum"
 	"github.com/coracle-io/coracle/internal/kubelet/memorymanager/state"
 	"github.com/coracle-io/coracle/internal/kubelet/topology"
 	"github.com/coracle-io/coracle/internal/kubelet/topologymanager"
@@ -106,7 +108,7 @@ func TestGuaranteedMemory(t *testing.T) {
 	if err := n.admit(burstable, topologymanager.None); err != nil || n.Nodes(burstable.UID, "a") != 0 {
 		t.Errorf("a burstable pod has memory of %s (%v)", n.Nodes(burstable.UID, "a"), err)
 	}
-	if err := n.admit(n.pod("together", 0, "10Gi"), topologymanager.None); err == nil || !strings.Contains(err.Error(), "[memorymanager] failed to find the default preferred hint") {
+	if err := n.admit(n.pod("together", 0, "10Gi"), topologymanager.None); err == nil || !strings.Contains(err.Error(), "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available") {
 		t.Error(err)
 	}
 	n.Active = nil
@@ -145,19 +147,6 @@ func TestPodsThatAreAdmittedMeanwhileKeepMemory(t *testing.T) {
 	}
 }
 
-// The memory of an init container goes to the containers after it, and counts
-// once.
-func TestInitContainersPassMemoryOn(t *testing.T) {
-	n := newNode(t)
-	pod := n.pod("p", 1, "6Gi", "4Gi", "3Gi")
-	if err := n.admit(pod, topologymanager.None); err != nil {
-		t.Fatal(err)
-	}
-	if got := n.free(); got != "1 9" {
-		t.Errorf("free are %s", got)
-	}
-}
-
 // Allocations survive a restart of the kubelet. Another policy, another machine
 // or a damaged file is an error that names the file.
 func TestStateFile(t *testing.T) {
@@ -173,6 +162,20 @@ func TestStateFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	edit := func(change func(*state.MemoryManagerCheckpoint)) func(string) string {
+		return func(s string) string {
+			kept, err := state.Unmarshal([]byte(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(kept)
+			raw, err := kept.Marshal()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(raw)
+		}
+	}
 	for name, test := range map[string]struct {
 		change func(string) string
 		policy string
@@ -180,18 +183,20 @@ func TestStateFile(t *testing.T) {
 	}{
 		"policy":  {func(s string) string { return s }, None, `[memorymanager] configured policy "None" differs from state checkpoint policy "Static"`},
 		"damaged": {func(s string) string { return strings.Replace(s, `"size":2147483648`, `"size":1`, 1) }, Static, "checkpoint is corrupted"},
-		"machine": {func(s string) string {
-			kept, err := state.Unmarshal([]byte(s))
-			if err != nil {
-				t.Fatal(err)
-			}
-			kept.MachineState[1].MemoryMap[v1.ResourceMemory].TotalMemSize++
-			raw, err := kept.Marshal()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return string(raw)
-		}, Static, "[memorymanager] the expected machine state is different from the real one"},
+		"machine": {edit(func(c *state.MemoryManagerCheckpoint) { c.MachineState[1].MemoryMap[v1.ResourceMemory].TotalMemSize++ }),
+			Static, "[memorymanager] the expected machine state is different from the real one"},
+		"reserved": {edit(func(c *state.MemoryManagerCheckpoint) { c.MachineState[0].MemoryMap[v1.ResourceMemory].Reserved = 0 }),
+			Static, "[memorymanager] the expected machine state is different from the real one"},
+		"fewer nodes": {edit(func(c *state.MemoryManagerCheckpoint) { delete(c.MachineState, 1) }),
+			Static, "[memorymanager] the expected machine state is different from the real one"},
+		"fewer kinds": {edit(func(c *state.MemoryManagerCheckpoint) { delete(c.MachineState[0].MemoryMap, "hugepages-2Mi") }),
+			Static, "[memorymanager] the expected machine state is different from the real one"},
+		"no machine": {edit(func(c *state.MemoryManagerCheckpoint) { c.MachineState = state.NUMANodeMap{} }),
+			Static, "[memorymanager] machine state can not be empty when it has memory assignments"},
+		"no such node": {edit(func(c *state.MemoryManagerCheckpoint) { c.Entries["uid-p"]["a"][0].NUMAAffinity = []int{2} }),
+			Static, "[memorymanager] (pod: uid-p, container: a) the memory assignment uses the NUMA that does not exist"},
+		"no such pages": {edit(func(c *state.MemoryManagerCheckpoint) { c.Entries["uid-p"]["a"][0].Type = "hugepages-1Gi" }),
+			Static, "[memorymanager] (pod: uid-p, container: a) the memory assignment uses memory resource that does not exist"},
 	} {
 		n.Write(stateFile, test.change(string(good)))
 		err := n.start(test.policy)
@@ -214,6 +219,31 @@ func TestStateFormat(t *testing.T) {
 	}
 }
 
+// Newer kubelets of upstream write all of it as text beside the fields of before, and
+// the text counts.
+func TestNewerStateFormat(t *testing.T) {
+	const data = `{"policyName":"Static","machineState":{"0":{"numberOfAssignments":1,"memoryMap":{"memory":{"total":8,"systemReserved":1,"allocatable":7,"reserved":2,"free":5}},"cells":[0]}},"entries":{"u":{"c":[{"numaAffinity":[0],"type":"memory","size":2}]}},"podEntries":{"v":{}}}`
+	const sum = 1009237858
+	file := func(data string, sum int) string {
+		return fmt.Sprintf(`{"policyName":"None","machineState":{},"checksum":1,"data":%q,"dataChecksum":%d}`, data, sum)
+	}
+	kept, err := state.Unmarshal([]byte(file(data, sum)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(kept.PolicyName, " ", kept.Entries, " ", *kept.MachineState[0].MemoryMap[v1.ResourceMemory]); got != "Static map[u:map[c:[{[0] memory 2}]]] {8 1 7 2 5}" {
+		t.Error(got)
+	}
+	for name, damaged := range map[string]string{"text": file(strings.Replace(data, "5", "6", 1), sum), "without a checksum": file(data, 0), "without text": file("", sum)} {
+		if _, err := state.Unmarshal([]byte(damaged)); !errors.Is(err, checksum.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if kept, err := state.Unmarshal([]byte(`{"policyName":"None","machineState":{},"checksum":0}`)); err != nil || kept.PolicyName != "None" {
+		t.Errorf("without any checksum: %v (%v)", kept, err)
+	}
+}
+
 // The reservations of the nodes add up to what the system keeps.
 func TestReservation(t *testing.T) {
 	for want, change := range map[string]func(*kubeletconfig.KubeletConfiguration, *topology.Machine){
@@ -225,7 +255,7 @@ func TestReservation(t *testing.T) {
 		"[memorymanager] you should specify the system reserved memory": func(c *kubeletconfig.KubeletConfiguration, _ *topology.Machine) {
 			c.SystemReserved, c.ReservedMemory = nil, nil
 		},
-		"the NUMA node 0 does not exist on this machine": func(_ *kubeletconfig.KubeletConfiguration, m *topology.Machine) { m.Nodes = m.Nodes[1:] },
+		"the reserved memory configuration references a NUMA node 0 that does not exist on this machine": func(_ *kubeletconfig.KubeletConfiguration, m *topology.Machine) { m.Nodes = m.Nodes[1:] },
 	} {
 		c := config()
 		change(c.Configuration, c.Machine)

@@ -26,7 +26,7 @@ import (
 
 // wanted returns the resource controls of a container's specification.
 func (w *worker) wanted(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
-	return spec.Resources(pod, c, w.config.Node.MemoryCapacity, *w.config.Node.Configuration.CPUCFSQuota)
+	return w.config.Node.Resources(pod, c)
 }
 
 // differs reports which controls of a running container differ from want. A
@@ -49,10 +49,11 @@ func restartsFor(c *v1.Container, cpu, memory bool) bool {
 }
 
 // resizeRestarts reports whether a container has to restart to get its allocated
-// resources.
+// resources. It does not for a quota of CPU time that is lifted, which is no resize.
 func (w *worker) resizeRestarts(pod *v1.Pod, c *v1.Container, running *cri.Container) bool {
-	cpu, memory := differs(w.wanted(pod, c), running.Resources)
-	return w.restarting[running.ID] || restartsFor(c, cpu, memory)
+	want := w.wanted(pod, c)
+	cpu, memory := differs(want, running.Resources)
+	return w.restarting[running.ID] || restartsFor(c, cpu && want.GetCpuQuota() >= 0, memory)
 }
 
 // idSet has the ids of containers.
@@ -248,7 +249,7 @@ func tellSandbox(ctx context.Context, config *Config, pod *v1.Pod, observed *cri
 	if sandbox == nil {
 		return nil
 	}
-	_, err := config.Runtime.UpdatePodSandboxResources(ctx, spec.SandboxUpdate(sandbox.ID, pod, *config.Node.Configuration.CPUCFSQuota))
+	_, err := config.Runtime.UpdatePodSandboxResources(ctx, spec.SandboxUpdate(sandbox.ID, pod, config.Node.Configuration))
 	if err != nil && grpcstatus.Code(err) != codes.Unimplemented {
 		return fmt.Errorf("updatePodSandboxResources failed for sandboxID %q: %w", sandbox.ID, err)
 	}

@@ -65,3 +65,23 @@ func TestRestartsByResizePolicy(t *testing.T) {
 		}
 	}
 }
+
+// A container with CPUs of its own that an earlier kubelet gave a quota of CPU time
+// loses it in place, also if it is to restart for other CPUs. It does so once.
+func TestQuotaOfOwnCPUsIsLifted(t *testing.T) {
+	w := &worker{config: &Config{Node: spec.Node{MemoryCapacity: 16 << 30, Configuration: &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(true), CPUManagerPolicy: "static"}}}}
+	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
+		Name: "main", Resources: v1.ResourceRequirements{Requests: list, Limits: list},
+		ResizePolicy: []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.RestartContainer}},
+	}}}}
+	c := &pod.Spec.Containers[0]
+	for quota, changes := range map[int64]int{200_000: 1, 0: 0, -1: 0} {
+		running := &cri.Container{ID: "1", Name: "main", State: cri.Running, Resources: &runtimeapi.LinuxContainerResources{
+			CpuShares: 2048, CpuQuota: quota, CpuPeriod: 100_000, MemoryLimitInBytes: 1 << 30}}
+		all, ok := controls(pod, &cri.Pod{Containers: []*cri.Container{running}}, &plan.Plan{}, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
+		if w.resizeRestarts(pod, c, running) || !ok || len(all) != changes || changes > 0 && all[0].want.GetCpuQuota() != -1 {
+			t.Errorf("with a quota of %d the changes are %v, %t", quota, all, ok)
+		}
+	}
+}

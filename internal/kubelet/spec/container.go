@@ -55,7 +55,7 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) (*r
 	for _, v := range in.Env {
 		envs = append(envs, &runtimeapi.KeyValue{Key: v.Name, Value: []byte(v.Value)})
 	}
-	resources := Resources(pod, c, node.MemoryCapacity, *node.Configuration.CPUCFSQuota)
+	resources := node.Resources(pod, c)
 	resources.HugepageLimits = noOthers(resources.HugepageLimits, node.HugePages)
 	resources.Unified = unified(pod, c, node)
 	return &runtimeapi.ContainerConfig{

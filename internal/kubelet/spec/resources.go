@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/podquery"
@@ -23,7 +24,8 @@ const (
 	quotaPeriod   = 100000 // microseconds
 	minQuota      = 1000   // microseconds
 	maxQuota      = 1<<44 - 1
-	systemReserve = 3 // above the adjustment of guaranteed pods
+	noQuota       = -1 // also for a container that has one: 0 changes nothing
+	systemReserve = 3  // above the adjustment of guaranteed pods
 )
 
 // The OOM score adjustments of the service classes.
@@ -53,9 +55,36 @@ func cpuQuota(milli int64) int64 {
 	return min(max(amount.Times(milli, quotaPeriod)/1000, minQuota), maxQuota)
 }
 
-// Resources returns the runtime's controls of one container. memoryCapacity is
-// the node's, in bytes.
-func Resources(pod *v1.Pod, c *v1.Container, memoryCapacity int64, cfsQuota bool) *runtimeapi.LinuxContainerResources {
+// staticCPUs is the policy of CPUs with which containers have some for themselves.
+const staticCPUs = "static"
+
+// OwnCPUs returns how many CPUs of its own a container gets: those that it asks for, if
+// the pod is guaranteed and the number is an integer. Of a quota of CPU time, the kernel
+// gives each CPU a slice, so that such a container would be throttled before it has used
+// its CPUs: it has no quota, and neither has its pod.
+func OwnCPUs(k *kubeletconfig.KubeletConfiguration, pod *v1.Pod, c *v1.Container) int {
+	if k.CPUManagerPolicy != staticCPUs || podquery.QOSClass(pod) != v1.PodQOSGuaranteed || resourcehelper.IsPodLevelResourcesSet(pod) {
+		return 0
+	}
+	milli := amount.Milli(c.Resources.Requests[v1.ResourceCPU])
+	if milli%1000 != 0 {
+		return 0
+	}
+	return int(milli / 1000)
+}
+
+// HasQuota reports whether a pod as a whole may have a quota of CPU time.
+func HasQuota(k *kubeletconfig.KubeletConfiguration, pod *v1.Pod) bool {
+	for c := range podquery.Containers(&pod.Spec) {
+		if OwnCPUs(k, pod, c) > 0 {
+			return false
+		}
+	}
+	return *k.CPUCFSQuota
+}
+
+// Resources returns the runtime's controls of one container.
+func (n *Node) Resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerResources {
 	request, requested := c.Resources.Requests[v1.ResourceCPU]
 	limit, memory := limits(pod, c)
 	if !requested && !limit.IsZero() {
@@ -64,14 +93,13 @@ func Resources(pod *v1.Pod, c *v1.Container, memoryCapacity int64, cfsQuota bool
 	r := &runtimeapi.LinuxContainerResources{
 		CpuShares:          CPUShares(amount.Milli(request)),
 		MemoryLimitInBytes: amount.Value(memory),
-		OomScoreAdj:        oomScore(pod, c, memoryCapacity),
+		OomScoreAdj:        oomScore(pod, c, n.MemoryCapacity),
 		HugepageLimits:     hugePageLimits(pod, c),
 	}
-	if cfsQuota {
-		r.CpuPeriod = quotaPeriod
-		r.CpuQuota = cpuQuota(amount.Milli(limit))
-		if r.CpuQuota == 0 {
-			r.CpuPeriod = 0
+	if quota := cpuQuota(amount.Milli(limit)); *n.Configuration.CPUCFSQuota && quota > 0 {
+		r.CpuPeriod, r.CpuQuota = quotaPeriod, quota
+		if OwnCPUs(n.Configuration, pod, c) > 0 {
+			r.CpuQuota = noQuota
 		}
 	}
 	return r
@@ -236,21 +264,21 @@ func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResource
 // sandboxResources returns what the runtime is told of the controls of a pod's cgroup:
 // those without the pod's overhead, and those of the overhead, which counts as request
 // and limit. A runtime that gives each pod a virtual machine adds them up.
-func sandboxResources(pod *v1.Pod, cfsQuota bool) (containers, overhead *runtimeapi.LinuxContainerResources) {
+func sandboxResources(pod *v1.Pod, k *kubeletconfig.KubeletConfiguration) (containers, overhead *runtimeapi.LinuxContainerResources) {
 	own, overhead := *pod, &runtimeapi.LinuxContainerResources{}
 	if cpu, memory := pod.Spec.Overhead.Cpu(), pod.Spec.Overhead.Memory(); len(pod.Spec.Overhead) > 0 {
 		own.Spec.Overhead = nil
 		overhead.CpuShares, overhead.MemoryLimitInBytes = CPUShares(amount.Milli(*cpu)), amount.Value(*memory)
-		if quota := cpuQuota(amount.Milli(*cpu)); cfsQuota && quota > 0 {
+		if quota := cpuQuota(amount.Milli(*cpu)); *k.CPUCFSQuota && quota > 0 {
 			overhead.CpuPeriod, overhead.CpuQuota = quotaPeriod, quota
 		}
 	}
-	return PodResources(&own, cfsQuota), overhead
+	return PodResources(&own, HasQuota(k, pod)), overhead
 }
 
 // SandboxUpdate returns what the runtime is told of a pod's sandbox after a resize.
-func SandboxUpdate(sandboxID string, pod *v1.Pod, cfsQuota bool) *runtimeapi.UpdatePodSandboxResourcesRequest {
-	containers, overhead := sandboxResources(pod, cfsQuota)
+func SandboxUpdate(sandboxID string, pod *v1.Pod, k *kubeletconfig.KubeletConfiguration) *runtimeapi.UpdatePodSandboxResourcesRequest {
+	containers, overhead := sandboxResources(pod, k)
 	return &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: sandboxID, Overhead: overhead, Resources: containers}
 }
 

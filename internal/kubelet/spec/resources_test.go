@@ -2,11 +2,15 @@ package spec
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // TestPageSizesOutOfRange checks that names of huge pages whose size takes hours
@@ -27,7 +31,7 @@ func TestSandboxUpdate(t *testing.T) {
 		Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: cpu("1"), Limits: cpu("2")}}},
 		Overhead:   v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m"), v1.ResourceMemory: resource.MustParse("64Mi")},
 	}}
-	got := SandboxUpdate("s", pod, true)
+	got := SandboxUpdate("s", pod, &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(true)})
 	if got.GetPodSandboxId() != "s" || got.GetResources().GetCpuShares() != 1024 || got.GetResources().GetCpuQuota() != 200_000 || got.GetResources().GetMemoryLimitInBytes() != 0 {
 		t.Errorf("resources %v", got.GetResources())
 	}
@@ -38,8 +42,70 @@ func TestSandboxUpdate(t *testing.T) {
 		t.Error("the pod has no overhead any more")
 	}
 	pod.Spec.Overhead = nil
-	if o := SandboxUpdate("s", pod, false).GetOverhead(); o == nil || o.GetCpuShares() != 0 || o.GetCpuQuota() != 0 {
+	if o := SandboxUpdate("s", pod, &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(false)}).GetOverhead(); o == nil || o.GetCpuShares() != 0 || o.GetCpuQuota() != 0 {
 		t.Errorf("without overhead: %v", o)
+	}
+}
+
+// With CPUs of its own, a container has no quota of CPU time, and neither has its pod:
+// the kernel would throttle it before it has used its CPUs. The pod's overhead keeps its
+// own.
+func TestOwnCPUsHaveNoQuota(t *testing.T) {
+	type list = map[string]string
+	container := func(name, requests, limits string) v1.Container {
+		return v1.Container{Name: name, Resources: resources(list{"cpu": requests, "memory": "1Gi"}, list{"cpu": limits, "memory": "1Gi"})}
+	}
+	always := new(v1.ContainerRestartPolicyAlways)
+	for what, test := range map[string]struct {
+		policy     string
+		without    bool // quotas
+		init       []string
+		containers []string // what they ask for, or that and their limit
+		want       string   // the quota of each container, and then that of the pod
+	}{
+		"whole CPUs":                    {policy: "static", containers: []string{"2"}, want: "-1 0"},
+		"whole CPUs and a part":         {policy: "static", containers: []string{"1", "500m"}, want: "-1 50000 0"},
+		"a part":                        {policy: "static", containers: []string{"1500m"}, want: "150000 150000"},
+		"whole CPUs of an init":         {policy: "static", init: []string{"2"}, containers: []string{"500m"}, want: "-1 50000 0"},
+		"less than the limit":           {policy: "static", containers: []string{"1 2"}, want: "200000 200000"},
+		"without the policy":            {policy: "none", containers: []string{"2"}, want: "200000 200000"},
+		"without quotas":                {policy: "static", without: true, containers: []string{"2", "500m"}, want: "0 0 0"},
+		"without quotas nor the policy": {policy: "none", without: true, containers: []string{"2"}, want: "0 0"},
+	} {
+		node := machine(8 << 30)
+		node.Configuration.CPUManagerPolicy = test.policy
+		*node.Configuration.CPUCFSQuota = !test.without
+		pod := &v1.Pod{Spec: v1.PodSpec{Overhead: resources(list{"cpu": "250m"}, nil).Requests}}
+		add := func(to *[]v1.Container, name, cpu string) {
+			requests, limits, ok := strings.Cut(cpu, " ")
+			if !ok {
+				limits = requests
+			}
+			*to = append(*to, container(name, requests, limits))
+		}
+		for i, cpu := range test.init {
+			add(&pod.Spec.InitContainers, fmt.Sprint("init", i), cpu)
+			pod.Spec.InitContainers[i].RestartPolicy = always
+		}
+		for i, cpu := range test.containers {
+			add(&pod.Spec.Containers, fmt.Sprint("main", i), cpu)
+		}
+		var got []string
+		for c := range podquery.Containers(&pod.Spec) {
+			r := node.Resources(pod, c)
+			got = append(got, fmt.Sprint(r.GetCpuQuota()))
+			if period := r.GetCpuPeriod(); (period == quotaPeriod) != (r.GetCpuQuota() != 0) {
+				t.Errorf("%s: %s has a quota of %d in %d", what, c.Name, r.GetCpuQuota(), period)
+			}
+		}
+		update := SandboxUpdate("s", pod, node.Configuration)
+		got = append(got, fmt.Sprint(update.GetResources().GetCpuQuota()))
+		if got := strings.Join(got, " "); got != test.want {
+			t.Errorf("%s: %s, want %s", what, got, test.want)
+		}
+		if got := update.GetOverhead().GetCpuQuota(); (got == 25_000) == test.without {
+			t.Errorf("%s: the overhead has %d", what, got)
+		}
 	}
 }
 

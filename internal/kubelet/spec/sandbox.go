@@ -115,7 +115,7 @@ func Sandbox(pod *v1.Pod, node *Node, attempt uint32, cgroupParent string, userN
 	} else if pod.Spec.HostnameOverride != nil {
 		config.Hostname = *pod.Spec.HostnameOverride
 	}
-	resources, overhead := sandboxResources(pod, *node.Configuration.CPUCFSQuota)
+	resources, overhead := sandboxResources(pod, node.Configuration)
 	config.Linux = &runtimeapi.LinuxPodSandboxConfig{
 		CgroupParent: cgroupParent,
 		SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{

@@ -29,11 +29,16 @@ func resources(requests, limits map[string]string) v1.ResourceRequirements {
 	return v1.ResourceRequirements{Requests: list(requests), Limits: list(limits)}
 }
 
+// machine returns a node with so many bytes of memory, whose containers have quotas.
+func machine(memory int64) *Node {
+	return &Node{MemoryCapacity: memory, Configuration: &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(true)}}
+}
+
 func TestResources(t *testing.T) {
 	const gib = 1 << 30
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a",
 		Resources: resources(map[string]string{"cpu": "250m", "memory": "1Gi"}, map[string]string{"cpu": "500m", "memory": "2Gi"})}}}}
-	got := Resources(pod, &pod.Spec.Containers[0], 8*gib, true)
+	got := machine(8*gib).Resources(pod, &pod.Spec.Containers[0])
 	if got.CpuShares != 256 || got.CpuQuota != 50000 || got.CpuPeriod != 100000 || got.MemoryLimitInBytes != 2*gib || got.OomScoreAdj != 875 {
 		t.Errorf("controls %+v", got)
 	}
@@ -71,7 +76,7 @@ func TestHugePages(t *testing.T) {
 		if test.pod != nil {
 			pod.Spec.Resources = &v1.ResourceRequirements{Limits: test.pod}
 		}
-		if got := shown(Resources(pod, &pod.Spec.Containers[0], 8<<30, true).HugepageLimits); got != test.want {
+		if got := shown(machine(8<<30).Resources(pod, &pod.Spec.Containers[0]).HugepageLimits); got != test.want {
 			t.Errorf("%v of a pod with %v: %s, want %s", test.container, test.pod, got, test.want)
 		}
 		whole := PodResources(pod, true).HugepageLimits
@@ -112,7 +117,7 @@ func TestResourcesWithoutEnd(t *testing.T) {
 	const most = "9223372036854775807"
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a",
 		Resources: resources(map[string]string{"cpu": most, "memory": most}, map[string]string{"cpu": most, "memory": most})}}}}
-	got := Resources(pod, &pod.Spec.Containers[0], 1<<30, true)
+	got := machine(1<<30).Resources(pod, &pod.Spec.Containers[0])
 	if got.CpuShares != maxShares || got.CpuQuota != maxQuota || got.MemoryLimitInBytes != math.MaxInt64 || got.OomScoreAdj != guaranteedOOMScore {
 		t.Errorf("controls %+v", got)
 	}
@@ -129,7 +134,7 @@ func TestLimitsOfThePodAsAWhole(t *testing.T) {
 	}}
 	for i, want := range []struct{ quota, memory, shares int64 }{{200_000, 1 << 30, 2048}, {50_000, 64 << 20, 512}} {
 		c := &pod.Spec.Containers[i]
-		got := Resources(pod, c, 8<<30, true)
+		got := machine(8<<30).Resources(pod, c)
 		if got.CpuQuota != want.quota || got.MemoryLimitInBytes != want.memory || got.CpuShares != want.shares {
 			t.Errorf("%s: %+v, want %+v", c.Name, got, want)
 		}
@@ -188,7 +193,7 @@ func TestOOMScores(t *testing.T) {
 		{"with a share of the pod's", "small", pod("10Gi", nil, memory("small", "2Gi"), memory("large", "4Gi")), 600},
 	} {
 		c := podquery.Container(&test.pod.Spec, test.container)
-		if got := Resources(test.pod, c, 10<<30, true).OomScoreAdj; got != test.want {
+		if got := machine(10<<30).Resources(test.pod, c).OomScoreAdj; got != test.want {
 			t.Errorf("%s: %d, want %d", test.name, got, test.want)
 		}
 	}

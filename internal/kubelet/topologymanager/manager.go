@@ -97,6 +97,7 @@ type Manager struct {
 type metrics struct {
 	requests, failures prometheus.Counter
 	duration           prometheus.Histogram
+	containers, pods   Alignment // with the policy single-numa-node
 }
 
 func newMetrics() metrics {
@@ -108,6 +109,7 @@ func newMetrics() metrics {
 		duration: nativehistogram.New(prometheus.HistogramOpts{
 			Name: "kubelet_topology_manager_admission_duration_ms", Help: "Duration in milliseconds to serve a pod admission request.",
 			Buckets: prometheus.ExponentialBuckets(0.05, 2, 15)}),
+		containers: NewAlignment("container", "numa_node"), pods: NewAlignment("pod", "numa_node"),
 	}
 }
 
@@ -129,6 +131,9 @@ func New(c *kubeletconfig.KubeletConfiguration, machine *topology.Machine, r pro
 	if m.policy.name == None || machine == nil {
 		m.policy.name = None
 		return m, nil
+	}
+	if r != nil {
+		r.MustRegister(m.metrics.containers.Done, m.metrics.containers.Failed, m.metrics.pods.Done, m.metrics.pods.Failed)
 	}
 	m.policy.nodes = machine.NodeIDs()
 	if len(m.policy.nodes) > options.MaxAllowableNUMANodes {
@@ -246,6 +251,7 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod, running func(container
 	if m.podScope && m.policy.name != None {
 		ok := false
 		if ofPod, ok = m.policy.merge(m.hints(func(p Provider) Hints { return p.PodHints(pod) })); !ok {
+			m.aligned(m.metrics.pods.Failed)
 			return affinityError()
 		}
 	}
@@ -263,7 +269,18 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod, running func(container
 			return err
 		}
 	}
+	if m.podScope {
+		m.aligned(m.metrics.pods.Done)
+	}
 	return nil
+}
+
+// aligned counts in a counter if the policy is the one that gives all resources of one
+// NUMA node.
+func (m *Manager) aligned(counter prometheus.Counter) {
+	if m.policy.name == SingleNUMANode {
+		counter.Inc()
+	}
 }
 
 // lastRunning returns the position of the last container that runs, where init
@@ -293,6 +310,7 @@ func (m *Manager) allocate(ctx context.Context, r Request) error {
 	if !m.podScope && m.policy.name != None {
 		var ok bool
 		if r.Affinity, ok = m.policy.merge(m.hints(func(p Provider) Hints { return p.Hints(r) })); !ok {
+			m.aligned(m.metrics.containers.Failed)
 			return affinityError()
 		}
 	}
@@ -300,6 +318,9 @@ func (m *Manager) allocate(ctx context.Context, r Request) error {
 		if err := p.Allocate(ctx, r); err != nil {
 			return err
 		}
+	}
+	if !m.podScope {
+		m.aligned(m.metrics.containers.Done)
 	}
 	return nil
 }

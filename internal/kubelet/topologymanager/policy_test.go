@@ -3,12 +3,14 @@ package topologymanager
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
@@ -326,6 +328,42 @@ func TestPodNeeds(t *testing.T) {
 		})
 		if got != test.want {
 			t.Errorf("%s, then %s: %d, want %d", test.init, test.containers, got, test.want)
+		}
+	}
+}
+
+// The policy single-numa-node counts the containers, or pods by the scope, that have all
+// resources of one NUMA node, and those that could not have them.
+func TestAlignmentIsCounted(t *testing.T) {
+	pod := &v1.Pod{}
+	pod.UID = "uid"
+	pod.Spec.Containers = []v1.Container{{Name: "one"}, {Name: "two"}}
+	for name, test := range map[string]struct {
+		policy   string
+		podScope bool
+		second   Hint // of the second container
+		pod      Hint
+		fails    string
+		want     string // containers that are aligned and are not, and pods
+	}{
+		"containers":             {SingleNUMANode, false, hint(0), hint(0), "", "2 0 0 0"},
+		"a container of two":     {SingleNUMANode, false, hint(0, 1), hint(0), "", "1 1 0 0"},
+		"a container that fails": {SingleNUMANode, false, hint(0), hint(0), "two", "1 0 0 0"},
+		"a pod":                  {SingleNUMANode, true, hint(0), hint(0), "", "0 0 1 0"},
+		"a pod of two":           {SingleNUMANode, true, hint(0), hint(0, 1), "", "0 0 0 1"},
+		"another policy":         {Restricted, false, hint(0), hint(0), "", "0 0 0 0"},
+		"a pod of it":            {Restricted, true, hint(0), hint(0), "", "0 0 0 0"},
+	} {
+		p := &provider{hints: map[string][]Hint{"one": {hint(0)}, "two": {test.second}}, pod: []Hint{test.pod}, fails: test.fails}
+		m := NewFor(test.policy, []int{0, 1}, p)
+		m.podScope = test.podScope
+		_ = m.Admit(t.Context(), pod, func(string) bool { return false }) // what it returns has tests of its own
+		var got []string
+		for _, counter := range []Alignment{m.metrics.containers, m.metrics.pods} {
+			got = append(got, fmt.Sprint(testutil.ToFloat64(counter.Done)), fmt.Sprint(testutil.ToFloat64(counter.Failed)))
+		}
+		if text := strings.Join(got, " "); text != test.want {
+			t.Errorf("%s: %s, want %s", name, text, test.want)
 		}
 	}
 }

@@ -18,12 +18,6 @@ type CPUManagerCheckpoint struct {
 	Checksum      checksum.Checksum            `json:"checksum"`
 }
 
-// serialized is the form of newer kubelets, beside the fields of the older one.
-type serialized struct {
-	Data         string            `json:"data"`
-	DataChecksum checksum.Checksum `json:"dataChecksum"`
-}
-
 // Marshal returns the content of the file, in the form that all of upstream's
 // kubelets read.
 func (c *CPUManagerCheckpoint) Marshal() ([]byte, error) {
@@ -35,22 +29,19 @@ func (c *CPUManagerCheckpoint) Marshal() ([]byte, error) {
 // Unmarshal reads the content of the file. The error matches checksum.ErrCorrupt
 // for a file that has changed.
 func Unmarshal(raw []byte) (*CPUManagerCheckpoint, error) {
-	c, newer := &CPUManagerCheckpoint{Entries: map[string]map[string]string{}}, serialized{}
-	if err := json.Unmarshal(raw, c); err != nil {
+	c := &CPUManagerCheckpoint{Entries: map[string]map[string]string{}}
+	newer, err := checksum.Serialized(raw)
+	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(raw, &newer); err != nil {
-		return nil, err
-	}
-	if newer.DataChecksum != 0 {
-		if checksum.New(newer.Data) != newer.DataChecksum {
-			return nil, checksum.ErrCorrupt
-		}
-		c = &CPUManagerCheckpoint{}
-		if err := json.Unmarshal([]byte(newer.Data), c); err != nil {
+	if newer != nil {
+		if err := json.Unmarshal(newer, c); err != nil {
 			return nil, fmt.Errorf("read the field data: %w", err)
 		}
 		return c, nil
+	}
+	if err := json.Unmarshal(raw, c); err != nil {
+		return nil, err
 	}
 	written := c.Checksum
 	c.Checksum = 0
