@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -346,6 +347,50 @@ func TestStoredVersionChangesWithoutWebhook(t *testing.T) {
 		t.Errorf("list: %v %v", list, err)
 	}
 	hook.wantCalls(t, "list", 1, fleetSize)
+}
+
+// measured returns how many calls of the webhook for rafts the metrics have.
+func (c *cluster) measured(succeeded string) uint64 {
+	c.Helper()
+	families, err := c.counts.Gather()
+	if err != nil {
+		c.Fatal(err)
+	}
+	want := map[string]string{"crd_name": "rafts.example.com", "from_version": "v1alpha1", "to_version": "v1", "succeeded": succeeded}
+	for _, f := range families {
+		if f.GetName() != "apiserver_crd_conversion_webhook_duration_seconds" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if maps.Equal(labels, want) {
+				return m.GetHistogram().GetSampleCount()
+			}
+		}
+	}
+	return 0
+}
+
+// The calls for lists are measured by the versions that the objects have.
+func TestConversionsAreMeasured(t *testing.T) {
+	hook := newConverter(t, convertRaft)
+	c := start(t)
+	_, current := newFleet(t, c, hook)
+	failed, succeeded := c.measured("false"), c.measured("true")
+	hook.broken.Store(true)
+	_, _ = current.List(t.Context(), metav1.ListOptions{})
+	hook.broken.Store(false)
+	for range 2 {
+		if err := counted(current.List(t.Context(), metav1.ListOptions{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f, s := c.measured("false")-failed, c.measured("true")-succeeded; f != 1 || s != 1 {
+		t.Errorf("%d failures and %d successes, want one each", f, s)
+	}
 }
 
 // edit returns a change of one converted object of a response.
