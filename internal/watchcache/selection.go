@@ -168,11 +168,15 @@ func (v *sieve) add(e *Entry) bool {
 	if s.version == nil || s.version.ConvertAll == nil {
 		return !s.matches(e) || v.visit(e)
 	}
-	if s.matchesLabels(e) {
-		v.waiting = append(v.waiting, e)
-		v.size += e.size
+	if !s.matchesLabels(e) {
+		return true
 	}
-	return v.size < callSize || v.flush()
+	if v.size+e.size > callSize && !v.flush() {
+		return false
+	}
+	v.waiting = append(v.waiting, e)
+	v.size += e.size
+	return true
 }
 
 // flush visits the selected ones of the waiting entries.
