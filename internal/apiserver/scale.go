@@ -55,7 +55,7 @@ func (o operation) patchScale() error {
 
 // scale answers with an object's Scale.
 func (o output) scale(e *watchcache.Entry) error {
-	obj, err := o.q.call.Endpoint.Version.Shown(e.Object)
+	obj, err := e.Shown(o.q.call.Endpoint.Version)
 	if err != nil {
 		return err
 	}

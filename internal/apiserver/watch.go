@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,7 +197,7 @@ func forward(ctx context.Context, ticks <-chan time.Time, wake chan<- struct{}) 
 func (w *watcher) sendInitial(ctx context.Context, snapshot watchcache.Snapshot, announce bool) error {
 	defer time.AfterFunc(slowAnswer, w.releaseSeat).Stop() // a slow client keeps no seat
 	var failed error
-	ended := w.selected.Visit(ctx, snapshot, watchcache.Position{}, func(e *watchcache.Entry) bool {
+	ended := w.visitInitial(ctx, snapshot, func(e *watchcache.Entry) bool {
 		if failed = w.unselectable(); failed == nil {
 			failed = w.add(watchcache.Added.String(), e)
 		}
@@ -212,6 +213,38 @@ func (w *watcher) sendInitial(ctx context.Context, snapshot watchcache.Snapshot,
 		return failed
 	}
 	return w.flush()
+}
+
+// visitInitial calls visit for the selected objects of a snapshot until it returns false.
+// A webhook that converts them is asked once for all.
+func (w *watcher) visitInitial(ctx context.Context, snapshot watchcache.Snapshot, visit func(*watchcache.Entry) bool) error {
+	if !w.asksWebhook() {
+		err := w.selected.Visit(ctx, snapshot, watchcache.Position{}, visit)
+		return cmp.Or(w.unselectable(), err)
+	}
+	var entries []*watchcache.Entry
+	err := w.selected.Visit(ctx, snapshot, watchcache.Position{}, func(e *watchcache.Entry) bool {
+		entries = append(entries, e)
+		return true
+	})
+	if err = cmp.Or(w.unselectable(), err); err != nil {
+		return err
+	}
+	if err := watchcache.Convert(w.endpoint.Version, entries); err != nil {
+		return unencodable{err}
+	}
+	for _, e := range entries {
+		if !visit(e) {
+			break
+		}
+	}
+	return nil
+}
+
+// asksWebhook reports whether a webhook converts the objects that are sent. Metadata
+// alone is that of the stored version.
+func (w *watcher) asksWebhook() bool {
+	return w.endpoint.Version.ConvertAll != nil && w.output.Convert.Kind != "PartialObjectMetadata"
 }
 
 // sendEvents sends the selected ones of events.

@@ -41,7 +41,14 @@ func (w *watcher) add(eventType string, e *watchcache.Entry) error {
 // media type share one encoding.
 func (w *watcher) addDeleted(e *watchcache.Event) error {
 	render := func() ([]byte, error) {
-		obj := e.Previous.Object.DeepCopyObject().(resource.Object)
+		last := e.Previous.Object
+		if w.asksWebhook() { // for the object as it was, which others have asked for
+			var err error
+			if last, err = e.Previous.In(w.endpoint.Version); err != nil {
+				return nil, err
+			}
+		}
+		obj := last.DeepCopyObject().(resource.Object)
 		obj.SetResourceVersion(strconv.FormatInt(e.Revision, 10))
 		return w.encode(&watchcache.Entry{Object: obj, Namespace: e.Entry.Namespace, Name: e.Entry.Name, Revision: e.Revision})
 	}

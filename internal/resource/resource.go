@@ -204,6 +204,9 @@ type Version struct {
 	// Convert makes an object of any version one of this version, where that
 	// can fail. It does not change what it is given.
 	Convert func(obj Object) (Object, error)
+	// ConvertAll is Convert for several objects that are in other versions. It is
+	// set if each call is one of a webhook, so that results are worth keeping.
+	ConvertAll func(objs []Object) ([]Object, error)
 }
 
 // From converts a hub object, or one of any version if the kind is a custom
@@ -213,15 +216,6 @@ func (v *Version) From(obj Object) (Object, error) {
 		return v.Convert(obj)
 	}
 	return v.FromHub(obj), nil
-}
-
-// Shown returns a hub object itself, and a custom resource of any version in this one:
-// what the functions of the resource read.
-func (v *Version) Shown(obj Object) (Object, error) {
-	if v.Convert == nil {
-		return obj, nil
-	}
-	return v.Convert(obj)
 }
 
 // Action names what the API server does for an endpoint that does not read or

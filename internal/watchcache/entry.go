@@ -11,7 +11,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
-// Entry is an object at a revision, with its cached encodings.
+// Entry is an object at a revision, with its cached encodings and conversions.
 type Entry struct {
 	seal            seal
 	Object          resource.Object // hub version, TypeMeta and resourceVersion set
@@ -20,8 +20,9 @@ type Entry struct {
 	size            int      // of the stored value in bytes
 	index           []string // values of the kind's indexed fields
 	encodings       atomic.Pointer[encoding]
+	conversions     atomic.Pointer[conversions]
 	packed          bool        // created by repacking
-	used            atomic.Bool // an encoding was used since the last sweep
+	used            atomic.Bool // an encoding or conversion was used since the last sweep
 }
 
 // encoding is an element of an entry's list of encodings, newest first. Entries have
@@ -72,9 +73,7 @@ func (e *Entry) shareNames() {
 // error. The result is shared and must not be changed. Unused encodings are dropped
 // within a minute.
 func (e *Entry) Encoded(slot int, make func() ([]byte, error)) ([]byte, error) {
-	if !e.used.Load() {
-		e.used.Store(true)
-	}
+	e.markUsed()
 	enc := e.encoding(slot)
 	if enc.made.Load() {
 		return enc.data, nil
@@ -108,10 +107,28 @@ func (e *Entry) encoding(slot int) *encoding {
 	}
 }
 
-// sweep drops the encodings if none was used since the last sweep.
-func (e *Entry) sweep() {
-	if !e.used.Swap(false) {
+func (e *Entry) markUsed() {
+	if !e.used.Load() {
+		e.used.Store(true)
+	}
+}
+
+// sweep drops the encodings if nothing was used since the last sweep. It drops the
+// conversions then, too, if they do not fit into room, from which it takes those that
+// it keeps.
+func (e *Entry) sweep(room *int) {
+	used := e.used.Swap(false)
+	if !used {
 		e.encodings.Store(nil)
+	}
+	kept := e.conversions.Load()
+	if kept == nil {
+		return
+	}
+	if size := kept.size(); used || size <= *room {
+		*room -= size
+	} else {
+		e.conversions.Store(nil)
 	}
 }
 

@@ -238,8 +238,9 @@ func (k *Kind) wakeAll() {
 	k.scopes.each(func(_ Scope, l *log) { l.wake() })
 }
 
-// sweep drops expired events and, if encodings is true, unused encodings.
-func (k *Kind) sweep(now time.Time, encodings bool) {
+// sweep drops expired events and, if encodings is true, unused encodings, and unused
+// conversions that do not fit into room.
+func (k *Kind) sweep(now time.Time, encodings bool, room *int) {
 	k.past.Store(nil)
 	k.mu.Lock()
 	k.cut(k.log.expiredCount(now))
@@ -250,11 +251,11 @@ func (k *Kind) sweep(now time.Time, encodings bool) {
 	}
 	for _, e := range events {
 		if e.Previous != nil {
-			e.Previous.sweep()
+			e.Previous.sweep(room)
 		}
 		if e.Type == Deleted {
-			e.Entry.sweep()
+			e.Entry.sweep(room)
 		}
 	}
-	k.Snapshot().state.entries.Scan(func(e *Entry) bool { e.sweep(); return true })
+	k.Snapshot().state.entries.Scan(func(e *Entry) bool { e.sweep(room); return true })
 }

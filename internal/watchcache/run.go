@@ -132,8 +132,9 @@ func (c *Cache) follow(ctx context.Context) error {
 			return errInconsistent
 		case now := <-sweep.C:
 			c.horizon.advance(now, c.Revision())
+			room := conversionRoom
 			for _, k := range c.byPath() {
-				k.sweep(now, encodings)
+				k.sweep(now, encodings, &room)
 			}
 			encodings = !encodings
 			c.trim()

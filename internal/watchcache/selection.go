@@ -22,10 +22,10 @@ type Selection struct {
 	fields    fields.Selector
 	index     Scope     // an indexed field with a required value; Field is "" if there is none
 	shown     *fieldsOf // argument for fields; nil without a field selector
-	// convert converts a custom resource to the version whose fields are selected;
-	// nil if the selectors need no conversion.
-	convert func(obj resource.Object) (resource.Object, error)
-	failed  error // of convert
+	// version is that of a custom resource whose fields are selected; nil if the
+	// selectors need no conversion.
+	version *resource.Version
+	failed  error // of a conversion
 }
 
 // NewSelection returns the selection for a namespace ("" means all) and selectors
@@ -42,7 +42,9 @@ func NewSelection(r *resource.Resource, namespace string, l labels.Selector, f f
 	s.fields, s.shown = f, &fieldsOf{resource: r}
 	for _, requirement := range f.Requirements() {
 		if requirement.Field != "metadata.name" && requirement.Field != "metadata.namespace" {
-			s.convert = r.Hub().Convert
+			if hub := r.Hub(); hub.Convert != nil {
+				s.version = hub
+			}
 		}
 		if requirement.Operator != selection.Equals && requirement.Operator != selection.DoubleEquals {
 			continue
@@ -67,8 +69,9 @@ func (s *Selection) Namespace() string { return s.namespace }
 // Everything reports whether all objects of the namespace are selected.
 func (s *Selection) Everything() bool { return s.labels == nil && s.fields == nil }
 
-// Err returns the error of an object whose fields could not be converted. It was taken
-// for selected, so that its reader is not told that it is gone.
+// Err returns the error of an object whose fields could not be converted. Visit ends
+// with it or takes it for selected, as EventFor does, so that its reader is not told
+// that it is gone.
 func (s *Selection) Err() error { return s.failed }
 
 // single reports whether at most one object can be selected.
@@ -78,15 +81,20 @@ func (s *Selection) single() bool {
 
 // matches reports whether the selectors match an entry.
 func (s *Selection) matches(e *Entry) bool {
-	if s.labels != nil && !s.labels.Matches(labels.Set(e.Object.GetLabels())) {
-		return false
-	}
+	return s.matchesLabels(e) && s.matchesFields(e)
+}
+
+func (s *Selection) matchesLabels(e *Entry) bool {
+	return s.labels == nil || s.labels.Matches(labels.Set(e.Object.GetLabels()))
+}
+
+func (s *Selection) matchesFields(e *Entry) bool {
 	if s.fields == nil {
 		return true
 	}
 	s.shown.entry, s.shown.obj = e, e.Object
-	if s.convert != nil {
-		obj, err := s.convert(e.Object)
+	if s.version != nil {
+		obj, err := e.In(s.version)
 		if err != nil {
 			s.failed = err
 			return true
@@ -108,9 +116,10 @@ const visitsPerContextCheck = 64
 // Visit calls visit for the selected entries of a snapshot after a position, in key
 // order, until it returns false. It returns an error if ctx is done.
 func (s *Selection) Visit(ctx context.Context, snapshot Snapshot, after Position, visit func(*Entry) bool) error {
+	through := sieve{selection: s, visit: visit}
 	if s.single() {
-		if e, ok := snapshot.Get(s.namespace, s.name); ok && s.matches(e) && e.Position().Compare(after) > 0 {
-			visit(e)
+		if e, ok := snapshot.Get(s.namespace, s.name); ok && e.Position().Compare(after) > 0 && through.add(e) {
+			through.flush()
 		}
 		return nil
 	}
@@ -122,13 +131,13 @@ func (s *Selection) Visit(ctx context.Context, snapshot Snapshot, after Position
 				return false
 			}
 		}
-		if !s.inNamespace(e) || !s.matches(e) {
-			return true
-		}
-		return visit(e)
+		return !s.inNamespace(e) || through.add(e)
 	}
 	if s.index.Field == "" || !snapshot.Lookup(s.index.Field, s.index.Value, after, filtered) {
 		snapshot.Ascend(s.namespace, after, filtered)
+	}
+	if ended == nil {
+		through.flush()
 	}
 	return ended
 }
@@ -136,7 +145,57 @@ func (s *Selection) Visit(ctx context.Context, snapshot Snapshot, after Position
 // VisitHistorical is like Visit for a state that is no longer in the cache. about is the
 // expected number of entries; 0 means all.
 func (s *Selection) VisitHistorical(ctx context.Context, past HistoricalSnapshot, after Position, about int, visit func(*Entry) bool) error {
-	return past.Ascend(ctx, s.namespace, after, about, func(e *Entry) bool { return !s.matches(e) || visit(e) })
+	through := sieve{selection: s, visit: visit}
+	err := past.Ascend(ctx, s.namespace, after, about, through.add)
+	if err == nil {
+		through.flush()
+	}
+	return err
+}
+
+// sieve passes the selected ones of entries to visit. Those whose fields a webhook must
+// convert wait for others, so that it is asked once for many.
+type sieve struct {
+	selection *Selection
+	visit     func(*Entry) bool
+	waiting   []*Entry
+	size      int // stored bytes of waiting
+}
+
+// add takes an entry. It returns false if no more are wanted.
+func (v *sieve) add(e *Entry) bool {
+	s := v.selection
+	if s.version == nil || s.version.ConvertAll == nil {
+		return !s.matches(e) || v.visit(e)
+	}
+	if !s.matchesLabels(e) {
+		return true
+	}
+	if v.size+e.size > callSize && !v.flush() {
+		return false
+	}
+	v.waiting = append(v.waiting, e)
+	v.size += e.size
+	return true
+}
+
+// flush visits the selected ones of the waiting entries.
+func (v *sieve) flush() bool {
+	s, waiting := v.selection, v.waiting
+	v.waiting, v.size = nil, 0
+	if len(waiting) == 0 {
+		return true
+	}
+	if err := Convert(s.version, waiting); err != nil {
+		s.failed = err
+		return false
+	}
+	for _, e := range waiting {
+		if s.matchesFields(e) && !v.visit(e) {
+			return false
+		}
+	}
+	return true
 }
 
 // Scope returns the smallest scope that contains all events of selected objects.

@@ -134,7 +134,7 @@ func (v *Version) cborTable(entries []*watchcache.Entry, meta metav1.ListMeta, o
 	}
 	cells := v.row(entries, o)
 	for _, e := range entries {
-		shown, err := v.Version.Shown(e.Object)
+		shown, err := e.Shown(v.Version)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +144,7 @@ func (v *Version) cborTable(entries []*watchcache.Entry, meta metav1.ListMeta, o
 		case metav1.IncludeObject:
 			row.Object.Raw, err = v.CBOR(e)
 		default:
-			row.Object.Raw, err = marshalCBOR(PartialMetadata(e.Object, o.Version))
+			row.Object.Raw, err = marshalCBOR(PartialMetadata(shown, o.Version))
 		}
 		if err != nil {
 			return nil, err

@@ -88,13 +88,16 @@ func typeMetaJSON(kind schema.GroupVersionKind) []byte {
 	return fmt.Appendf(nil, `{"kind":%s,"apiVersion":%s,`, name, apiVersion)
 }
 
-// Object returns an entry's object in the served version.
+// Object returns an entry's object in the served version. It is shared.
 func (v *Version) Object(e *watchcache.Entry) (resource.Object, error) {
-	return v.Version.From(e.Object)
+	return e.In(v.Version)
 }
 
 // JSON returns an entry as a JSON object with a final newline.
 func (v *Version) JSON(e *watchcache.Entry) ([]byte, error) {
+	if data, converted, err := e.ConvertedJSON(v.Version); converted || err != nil {
+		return data, err
+	}
 	return e.Encoded(v.slotJSON, func() ([]byte, error) {
 		obj, err := v.Object(e)
 		if err != nil {

@@ -126,6 +126,9 @@ func appendHeader(dst []byte, tag byte, size int) []byte {
 
 // List assembles a list from the encodings of entries.
 func (v *Version) List(entries []*watchcache.Entry, meta metav1.ListMeta, media Media) (*List, error) {
+	if err := watchcache.Convert(v.Version, entries); err != nil {
+		return nil, err
+	}
 	switch media {
 	case Protobuf:
 		return newProtobufList(v.listEnvelope, entries, meta, v.Raw)

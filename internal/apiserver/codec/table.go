@@ -50,6 +50,9 @@ func tableColumns(columns []metav1.TableColumnDefinition) []byte {
 // Table encodes entries as a Table: in CBOR or, for the other media types, in
 // JSON with a final newline.
 func (v *Version) Table(entries []*watchcache.Entry, meta metav1.ListMeta, media Media, o TableOptions) ([]byte, error) {
+	if err := watchcache.Convert(v.Version, entries); err != nil {
+		return nil, err
+	}
 	if media == CBOR {
 		return v.cborTable(entries, meta, o)
 	}
@@ -74,7 +77,7 @@ func (v *Version) Table(entries []*watchcache.Entry, meta metav1.ListMeta, media
 			b.WriteByte(',')
 		}
 		b.WriteString(`{"cells":`)
-		shown, err := v.Version.Shown(e.Object)
+		shown, err := e.Shown(v.Version)
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +92,7 @@ func (v *Version) Table(entries []*watchcache.Entry, meta metav1.ListMeta, media
 			}
 			b.Truncate(b.Len() - 1)
 		}
-		object, err := v.rowObject(e, o)
+		object, err := v.rowObject(e, shown, o)
 		if err != nil {
 			return nil, err
 		}
@@ -108,13 +111,16 @@ func (v *Version) rowConditions(e *watchcache.Entry) []metav1.TableRowCondition 
 	return v.Resource.Table.Conditions(e.Object)
 }
 
-func (v *Version) rowObject(e *watchcache.Entry, o TableOptions) ([]byte, error) {
+// rowObject returns what a row has of an entry, whose object is shown.
+func (v *Version) rowObject(e *watchcache.Entry, shown resource.Object, o TableOptions) ([]byte, error) {
 	switch o.IncludeObject {
 	case metav1.IncludeNone:
 		return []byte("null"), nil
 	case metav1.IncludeObject:
 		return v.JSON(e)
-	default:
-		return v.metadataIn(e, o.Version)
 	}
+	if v.Version.ConvertAll != nil && shown != e.Object { // the webhook may give it other labels and annotations
+		return marshalJSON(PartialMetadata(shown, o.Version))
+	}
+	return v.metadataIn(e, o.Version)
 }

@@ -20,16 +20,21 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// converter is a conversion webhook that fails while it is broken.
+// converter is a conversion webhook that fails while it is broken, and counts its calls
+// and the objects in them.
 type converter struct {
 	*httptest.Server
-	broken atomic.Bool
+	broken         atomic.Bool
+	calls, objects atomic.Int64
+	asked          atomic.Value                                              // API version of the last review
+	change         atomic.Pointer[func(*apiextensionsv1.ConversionResponse)] // changes responses
 }
 
 // newConverter starts a webhook that converts objects to an API version.
 func newConverter(t *testing.T, convert func(u *unstructured.Unstructured, to string)) *converter {
 	c := &converter{}
 	c.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.calls.Add(1)
 		if c.broken.Load() {
 			http.Error(w, "out to lunch", http.StatusInternalServerError)
 			return
@@ -42,6 +47,8 @@ func newConverter(t *testing.T, convert func(u *unstructured.Unstructured, to st
 		if err := json.Unmarshal(body, &review); err != nil {
 			t.Error(err)
 		}
+		c.objects.Add(int64(len(review.Request.Objects)))
+		c.asked.Store(review.APIVersion)
 		review.Response = &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
 		for _, raw := range review.Request.Objects {
 			u := &unstructured.Unstructured{}
@@ -54,6 +61,9 @@ func newConverter(t *testing.T, convert func(u *unstructured.Unstructured, to st
 			raw.Object = nil
 			review.Response.ConvertedObjects = append(review.Response.ConvertedObjects, raw)
 		}
+		if change := c.change.Load(); change != nil {
+			(*change)(review.Response)
+		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(review)
 	}))
@@ -61,14 +71,28 @@ func newConverter(t *testing.T, convert func(u *unstructured.Unstructured, to st
 	return c
 }
 
-// conversion returns the part of a definition that names the webhook.
-func (c *converter) conversion(t *testing.T) string {
+// clientConfig returns the part of a definition that names the webhook.
+func (c *converter) clientConfig(t *testing.T) string {
 	t.Helper()
 	bundle, err := json.Marshal(pemOf(c.Server))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return "  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: " + c.URL + ", caBundle: " + string(bundle) + "}}}\n"
+	return `{"url": "` + c.URL + `", "caBundle": ` + string(bundle) + "}"
+}
+
+// conversion returns the part of a definition about conversion by the webhook.
+func (c *converter) conversion(t *testing.T) string {
+	t.Helper()
+	return "  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: " + c.clientConfig(t) + "}}\n"
+}
+
+// wantCalls checks the calls since the last check, and the objects in them.
+func (c *converter) wantCalls(t *testing.T, what string, calls, objects int64) {
+	t.Helper()
+	if n, asked := c.calls.Swap(0), c.objects.Swap(0); n != calls || asked != objects {
+		t.Errorf("%s: %d calls of the webhook for %d objects, want %d for %d", what, n, asked, calls, objects)
+	}
 }
 
 func TestWebhookConversion(t *testing.T) {

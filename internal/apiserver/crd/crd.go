@@ -13,7 +13,12 @@
 //	                        all in the client's version
 //
 // The watch cache has objects in the version in which they are stored. Reads in
-// another version convert them.
+// another version convert them. If a webhook does that, the cache keeps the results,
+// and a list or the start of a watch asks for all that are missing at once.
+//
+// Answers of PartialObjectMetadata, and label selectors, show the stored version,
+// although a webhook may change labels and annotations. So the garbage collector and
+// the deletion of namespaces, perhaps of that with the webhook, need no webhook.
 package crd
 
 import (

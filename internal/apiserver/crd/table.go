@@ -128,9 +128,10 @@ func (v *version) fieldLabels() map[string]string {
 	return labels
 }
 
-// defineSelection sets the selectable fields of the resource. The watch cache has
-// an index of the fields of the stored version. In another one, a webhook may give
-// a field of the same name other values.
+// defineSelection sets the selectable fields of the resource. The watch cache has an
+// index of them, unless a webhook may give a field of the same name other values in
+// another version. Objects that were stored in such a version before are in the cache,
+// which must not wait for a webhook when it decodes them.
 func (v *version) defineSelection(r *resource.Resource) {
 	declared := v.spec.SelectableFields
 	for _, f := range declared {
@@ -140,7 +141,7 @@ func (v *version) defineSelection(r *resource.Resource) {
 		r.FieldSelectors.SelectableFields = func(resource.Object) fields.Set { return nil }
 		return
 	}
-	if v == v.of.storage || !v.of.convertsByWebhook() {
+	if !v.of.convertsByWebhook() {
 		r.FieldSelectors.Indexed = r.FieldSelectors.Fields
 	}
 	paths := sync.Pool{New: func() any {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
@@ -61,7 +62,7 @@ func (v *version) preserves() bool { return v.of.crd.Spec.PreserveUnknownFields 
 // version returns the resource.Version. In the resource of this version it is
 // the hub; in others it is only decoded from the store.
 func (v *version) version(hub bool) resource.Version {
-	return resource.Version{
+	served := resource.Version{
 		GroupVersion: v.gvk().GroupVersion(),
 		Hub:          hub,
 		Unserved:     !hub || !v.spec.Served,
@@ -77,6 +78,10 @@ func (v *version) version(hub bool) resource.Version {
 		FromStored: v.fromStored,
 		Convert:    v.convert,
 	}
+	if v.of.convertsByWebhook() {
+		served.ConvertAll = v.convertAll
+	}
+	return served
 }
 
 func (v *version) new() resource.Object {
@@ -235,26 +240,64 @@ func (v *version) convert(obj resource.Object) (resource.Object, error) {
 	if u.GroupVersionKind() == v.gvk() {
 		return u, nil
 	}
-	var out *unstructured.Unstructured
 	if v.of.convertsByWebhook() {
-		webhook, err := v.of.webhook()
+		out, err := v.ask(u)
 		if err != nil {
 			return nil, err
 		}
-		converted, err := webhook.ConvertToVersion(u, v.gvk().GroupVersion())
-		if err != nil {
-			return nil, err
-		}
-		var ok bool
-		if out, ok = converted.(*unstructured.Unstructured); !ok {
-			return nil, fmt.Errorf("conversion webhook for %s returned a %T", v.gvk(), converted)
-		}
-	} else {
-		out = u.DeepCopy()
-		out.SetGroupVersionKind(v.gvk())
+		return v.converted(out)
+	}
+	out := u.DeepCopy()
+	out.SetGroupVersionKind(v.gvk())
+	return v.converted(out)
+}
+
+// ask returns what the webhook makes of an object, or of a list, in this version.
+func (v *version) ask(obj runtime.Object) (runtime.Object, error) {
+	webhook, err := v.of.webhook()
+	if err != nil {
+		return nil, err
+	}
+	return webhook.ConvertToVersion(obj, v.gvk().GroupVersion())
+}
+
+// converted brings an object that has been converted into the form that its schema knows.
+func (v *version) converted(obj runtime.Object) (resource.Object, error) {
+	out, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("conversion webhook for %s returned a %T", v.gvk(), obj)
 	}
 	_, err := v.coerce(out, fromConversion)
 	return out, err
+}
+
+// convertAll converts objects of other versions by one call of the webhook. In errors and
+// metrics, the list of them has the kind of the first.
+func (v *version) convertAll(objs []resource.Object) ([]resource.Object, error) {
+	if len(objs) == 1 {
+		out, err := v.convert(objs[0])
+		return []resource.Object{out}, err
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(objs[0].GetObjectKind().GroupVersionKind())
+	for _, obj := range objs {
+		list.Items = append(list.Items, *obj.(*unstructured.Unstructured))
+	}
+	answer, err := v.ask(list)
+	if err != nil {
+		return nil, err
+	}
+	answered, ok := answer.(*unstructured.UnstructuredList)
+	if !ok {
+		return nil, fmt.Errorf("conversion webhook for %s returned a %T", v.gvk(), answer)
+	}
+	out := make([]resource.Object, len(answered.Items))
+	for i := range answered.Items {
+		if out[i], err = v.converted(&answered.Items[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // toStored converts an object of any version to this one, which is stored. The

@@ -120,10 +120,14 @@ func (p patcher) patched(current *watchcache.Entry) (resource.Object, error) {
 	if err := p.q.checkName(obj); err != nil {
 		return nil, err
 	}
-	if p.kind != types.ApplyYAMLPatchType {
-		return obj, p.q.manage(current.Object, obj, p.options.FieldManager)
+	if p.kind == types.ApplyYAMLPatchType {
+		return obj, nil
 	}
-	return obj, nil
+	live, err := p.q.live(current)
+	if err != nil {
+		return nil, err
+	}
+	return obj, p.q.manage(live, obj, p.options.FieldManager)
 }
 
 // patchedObject applies the patch.
@@ -313,7 +317,11 @@ func (p patcher) applied(current *watchcache.Entry) (resource.Object, error) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 	}
 	force := p.options.Force != nil && *p.options.Force
-	obj, err := p.q.Registry.Managers.Apply(managedKind(p.q), objectOf(current), configuration, p.options.FieldManager, force)
+	live, err := p.q.live(current)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := p.q.Registry.Managers.Apply(managedKind(p.q), live, configuration, p.options.FieldManager, force)
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func (q *Request) UpdateScale(scale *autoscalingv1.Scale, options *metav1.Update
 func (q *Request) PatchScale(p *Patch) (*watchcache.Entry, error) {
 	options := updateOptionsOf(p.options)
 	e, _, err := (&update{q: q, options: options, next: func(current *watchcache.Entry) (resource.Object, error) {
-		before, err := q.Endpoint.Version.Shown(current.Object)
+		before, err := q.live(current)
 		if err != nil {
 			return nil, err
 		}
@@ -101,7 +101,7 @@ func (p patcher) patchedScale(scale *autoscalingv1.Scale) (*autoscalingv1.Scale,
 // scaled passes a Scale through admission and returns the object with its
 // replicas.
 func (q *Request) scaled(scale *autoscalingv1.Scale, current *watchcache.Entry, options *metav1.UpdateOptions) (resource.Object, error) {
-	before, err := q.Endpoint.Version.Shown(current.Object)
+	before, err := q.live(current)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (q *Request) scaled(scale *autoscalingv1.Scale, current *watchcache.Entry, 
 	}
 	obj := before.DeepCopyObject().(resource.Object)
 	q.Subresource.Scale.SetReplicas(obj, scale.Spec.Replicas)
-	return obj, q.manage(current.Object, obj, options.FieldManager)
+	return obj, q.manage(before, obj, options.FieldManager)
 }
 
 // isScale reports whether s, which may be nil, is the subresource scale.

@@ -42,7 +42,11 @@ func (q *Request) Update(options *metav1.UpdateOptions, decode func() (resource.
 					return nil, err
 				}
 			}
-			return next, q.manage(objectOf(current), next, options.FieldManager)
+			live, err := q.live(current)
+			if err != nil {
+				return nil, err
+			}
+			return next, q.manage(live, next, options.FieldManager)
 		},
 	}).store()
 }
@@ -150,7 +154,7 @@ func (u *update) try(current *watchcache.Entry) (*watchcache.Entry, bool, error)
 // prepare passes the new object through admission and the resource's rules.
 func (u *update) prepare(obj resource.Object, current *watchcache.Entry, dryRun bool) (finish func(bool), err error) {
 	q, r := u.q, u.q.Endpoint.Resource
-	old, err := q.Endpoint.Version.Shown(current.Object)
+	old, err := q.live(current)
 	if err != nil {
 		return nothing, err
 	}
@@ -308,12 +312,13 @@ func (u *update) uidConflict(current *watchcache.Entry) error {
 		q.Endpoint.Resource.Key(q.Namespace(), q.Info.Name), u.uid, actual))
 }
 
-// objectOf returns an entry's object; nil for a nil entry.
-func objectOf(e *watchcache.Entry) resource.Object {
-	if e == nil {
-		return nil
+// live returns the object that a write changes, a custom resource in the version of the
+// request; nil for a nil entry. It is shared.
+func (q *Request) live(current *watchcache.Entry) (resource.Object, error) {
+	if current == nil {
+		return nil, nil
 	}
-	return e.Object
+	return current.Shown(q.Endpoint.Version)
 }
 
 func createOptionsOf(o *metav1.UpdateOptions) *metav1.CreateOptions {
