@@ -166,10 +166,13 @@ func (n *Network) conflist(podCIDRs []netip.Prefix) ([]byte, error) {
 
 // mtu returns the MTU of the pods' interfaces, 0 for the kernel's default.
 func (n *Network) mtu() (int, error) {
-	if n.config.Address == nil || !n.config.Address().IsValid() {
+	if n.config.Address == nil {
 		return 0, nil
 	}
 	address := n.config.Address()
+	if !address.IsValid() {
+		return 0, nil
+	}
 	interfaces, err := Interfaces()
 	if err != nil {
 		return 0, err
