@@ -20,6 +20,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/ingress/table"
 )
@@ -182,14 +183,6 @@ func byAge(a, b *metav1.ObjectMeta) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// value returns what a pointer points to, or a default.
-func value[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
-}
-
 // Compile decides what the objects of a source mean.
 func Compile(s *Source) *Plan {
 	c := &compiler{Source: s, plan: &Plan{source: s}, grants: map[string][]*Grant{}, gateways: map[[2]string]*gateway{}, places: map[string]int{}, certificates: map[string]int{}}
@@ -230,7 +223,7 @@ func (c *compiler) addGateway(of *Gateway) {
 	c.checkGateway(g)
 	for i := range g.Spec.Listeners {
 		l := &listener{Listener: &g.Spec.Listeners[i], hosts: map[string]*hostSet{}}
-		l.host, l.secure = strings.ToLower(value(l.Hostname, "")), l.Protocol == "HTTPS"
+		l.host, l.secure = strings.ToLower(ptr.Deref(l.Hostname, "")), l.Protocol == "HTTPS"
 		g.listeners = append(g.listeners, l)
 	}
 	for _, l := range g.listeners {
@@ -255,7 +248,7 @@ func (c *compiler) checkGateway(g *gateway) {
 	usable := c.Addresses(g.has())
 	for _, a := range g.Spec.Addresses {
 		switch {
-		case value(a.Type, "IPAddress") != "IPAddress":
+		case ptr.Deref(a.Type, "IPAddress") != "IPAddress":
 			g.accepted = verdict{false, reasonUnsupportedAddress, "Addresses of the type IPAddress alone are supported"}
 		case a.Value != "" && !slices.Contains(usable, a.Value):
 			g.addresses = verdict{false, reasonAddressNotUsable, fmt.Sprintf("Address %s is not one of the node that serves", a.Value)}
@@ -314,7 +307,7 @@ func (l *listener) setKinds() {
 	}
 	for _, k := range l.AllowedRoutes.Kinds {
 		switch {
-		case value(k.Group, Group) != Group || k.Kind != KindHTTP && k.Kind != KindGRPC:
+		case ptr.Deref(k.Group, Group) != Group || k.Kind != KindHTTP && k.Kind != KindGRPC:
 			l.resolved = verdict{false, reasonInvalidRouteKinds, fmt.Sprintf("Routes of the kind %s are not supported", k.Kind)}
 		case !slices.Contains(l.kinds, k.Kind):
 			l.kinds = append(l.kinds, k.Kind)
@@ -331,7 +324,7 @@ func (c *compiler) setCertificate(g *gateway, l *listener) {
 		refuse(reasonInvalidCertificate, "A certificate is missing")
 		return
 	}
-	if mode := value(l.TLS.Mode, "Terminate"); mode != "Terminate" {
+	if mode := ptr.Deref(l.TLS.Mode, "Terminate"); mode != "Terminate" {
 		l.accepted = verdict{false, reasonUnsupportedProtocol, "TLS of the mode " + mode + " is not supported"}
 		return
 	}
@@ -345,9 +338,9 @@ func (c *compiler) setCertificate(g *gateway, l *listener) {
 	}
 	for i := range l.TLS.CertificateRefs {
 		ref := &l.TLS.CertificateRefs[i]
-		namespace := value(ref.Namespace, g.Namespace)
-		if value(ref.Group, "") != "" || value(ref.Kind, "Secret") != "Secret" {
-			refuse(reasonInvalidCertificate, "%s %s: only Secrets have certificates", value(ref.Kind, "Secret"), ref.Name)
+		namespace := ptr.Deref(ref.Namespace, g.Namespace)
+		if ptr.Deref(ref.Group, "") != "" || ptr.Deref(ref.Kind, "Secret") != "Secret" {
+			refuse(reasonInvalidCertificate, "%s %s: only Secrets have certificates", ptr.Deref(ref.Kind, "Secret"), ref.Name)
 			return
 		}
 		if namespace != g.Namespace && !c.granted(KindGateway, g.Namespace, "Secret", namespace, ref.Name) {
@@ -369,10 +362,10 @@ func (c *compiler) setCertificate(g *gateway, l *listener) {
 func (c *compiler) addRoute(of *Route) {
 	r := &route{Route: of}
 	for _, ref := range of.Spec.ParentRefs {
-		if value(ref.Group, Group) != Group || value(ref.Kind, KindGateway) != KindGateway {
+		if ptr.Deref(ref.Group, Group) != Group || ptr.Deref(ref.Kind, KindGateway) != KindGateway {
 			continue
 		}
-		if g := c.gateways[[2]string{value(ref.Namespace, of.Namespace), ref.Name}]; g != nil {
+		if g := c.gateways[[2]string{ptr.Deref(ref.Namespace, of.Namespace), ref.Name}]; g != nil {
 			r.parents = append(r.parents, &parent{ref: ref, gateway: g})
 		}
 	}
@@ -409,7 +402,7 @@ func (c *compiler) attach(r *route, p *parent) {
 	}
 	named, allowed := false, false
 	for _, l := range p.gateway.listeners {
-		if value(p.ref.SectionName, l.Name) != l.Name || value(p.ref.Port, l.Port) != l.Port {
+		if ptr.Deref(p.ref.SectionName, l.Name) != l.Name || ptr.Deref(p.ref.Port, l.Port) != l.Port {
 			continue
 		}
 		named = true
@@ -454,7 +447,7 @@ func (c *compiler) allows(g *gateway, l *listener, r *route) bool {
 	}
 	from, selector := "Same", (*metav1.LabelSelector)(nil)
 	if l.AllowedRoutes != nil && l.AllowedRoutes.Namespaces != nil {
-		from, selector = value(l.AllowedRoutes.Namespaces.From, from), l.AllowedRoutes.Namespaces.Selector
+		from, selector = ptr.Deref(l.AllowedRoutes.Namespaces.From, from), l.AllowedRoutes.Namespaces.Selector
 	}
 	switch from {
 	case "All":
