@@ -303,9 +303,10 @@ func (r part) endpoints(f nft.Family, chain string, name proxy.PortName, local b
 		return
 	}
 	var chains []string
+	id, inNames := identity(name), strings.NewReplacer(":", "-", ".", "-", "[", "", "]", "")
 	for _, e := range list {
-		own := strings.NewReplacer(":", "-", ".", "-", "[", "", "]", "").Replace("ep-" + identity(name) + "-" + e.String())
-		set := "aff-" + strings.TrimPrefix(own, "ep-")
+		endpoint := id + "-" + inNames.Replace(e.String())
+		own, set := "ep-"+endpoint, "aff-"+endpoint
 		r.affinity[set] = affinity
 		r.chains[own] = []nft.Rule{{remember(f, set, affinity)}, {dnatTo(f, e)}}
 		r.chains[chain] = append(r.chains[chain], nft.Rule{f.SourceAddrIn(set), nft.GoTo(own)})
