@@ -178,12 +178,8 @@ func (r *Registry) run(ctx context.Context) {
 		if !errors.Is(err, errNoNode) && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Creating the CSINode object failed, will try again")
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !supervise.Pause(ctx, wait) {
 			return
-		case <-timer.C:
 		}
 	}
 	var group supervise.WaitGroup
