@@ -183,6 +183,7 @@ func (n *Network) results() ([]string, error) {
 	return paths, nil
 }
 
+// removeResults removes these records.
 func (n *Network) removeResults() error {
 	results, err := n.results()
 	if err != nil {
