@@ -5,13 +5,13 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/coracle-io/coracle/internal/clusterdefaults"
 	"github.com/coracle-io/coracle/internal/component"
 )
 
 // ports returns the ports of HTTP and HTTPS.
 func (i IngressOptions) ports() (http, https int) {
-	defaults := component.NewIngress()
-	return cmp.Or(i.HTTPPort, defaults.HTTPPort), cmp.Or(i.HTTPSPort, defaults.HTTPSPort)
+	return cmp.Or(i.HTTPPort, clusterdefaults.IngressHTTPPort), cmp.Or(i.HTTPSPort, clusterdefaults.IngressHTTPSPort)
 }
 
 // check returns an error for what cannot be the ports.

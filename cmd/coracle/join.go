@@ -235,7 +235,11 @@ func (f *joinFlags) find(ctx context.Context, registry host.Registry, endpoint s
 	if err != nil {
 		return err
 	}
-	network, err := networkOf(asking, found, token, node)
+	client, err := clientWith(found, token)
+	if err != nil {
+		return err
+	}
+	network, err := networkOf(asking, client, node)
 	if err != nil {
 		return err
 	}
@@ -340,14 +344,10 @@ func clientWith(c *nodejoin.Cluster, token bootstraptoken.Token) (kubernetes.Int
 	return kubernetes.NewForConfig(config)
 }
 
-// networkOf asks the cluster for its network, with a token. It returns an error if a
-// node of the given name cannot join.
-func networkOf(ctx context.Context, c *nodejoin.Cluster, token bootstraptoken.Token, node string) (nodejoin.Network, error) {
-	client, err := clientWith(c, token)
-	if err != nil {
-		return nodejoin.Network{}, err
-	}
-	_, err = client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+// networkOf asks the cluster for its network. It returns an error if a node of the given
+// name cannot join.
+func networkOf(ctx context.Context, client kubernetes.Interface, node string) (nodejoin.Network, error) {
+	_, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	switch {
 	case err == nil:
 		return nodejoin.Network{}, fmt.Errorf("the cluster has a node %s already: choose another --node-name or, if that node is gone, delete it where the administrator is, with coracle kubectl delete node %s", node, node)

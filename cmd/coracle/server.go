@@ -237,16 +237,16 @@ func (f *joinFlags) addMember(ctx context.Context, registry host.Registry, endpo
 
 // read returns the network of a cluster and the keys of its servers.
 func (f *joinFlags) read(ctx context.Context, c *nodejoin.Cluster, token bootstraptoken.Token, node string) (nodejoin.Network, nodejoin.Keys, error) {
-	network, err := networkOf(ctx, c, token, node)
+	client, err := clientWith(c, token)
+	if err != nil {
+		return nodejoin.Network{}, nil, err
+	}
+	network, err := networkOf(ctx, client, node)
 	if err != nil {
 		return network, nil, err
 	}
 	if network.Etcd == "" {
 		return network, nil, errors.New("the etcd of the cluster does not listen for other servers: they can join one that was made with --several-servers")
-	}
-	client, err := clientWith(c, token)
-	if err != nil {
-		return network, nil, err
 	}
 	key, _ := nodejoin.ParseCertificateKey(f.certificateKey) // checkServer has checked it
 	keys, err := nodejoin.DownloadKeys(ctx, client, key)

@@ -42,6 +42,11 @@ func IsBalanced(s *v1.Service) bool {
 	return s != nil && s.Spec.Type == v1.ServiceTypeLoadBalancer && (s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass == Class)
 }
 
+// IsLocal reports whether only nodes with endpoints of a Service serve clients from outside.
+func IsLocal(s *v1.Service) bool {
+	return s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
+}
+
 // Pools are pools by name, in order. No two have an address in common.
 type Pools []Pool
 

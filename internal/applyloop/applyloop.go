@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/pace"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Loop applies rules whenever they changed, were lost, or could not be applied.
@@ -57,7 +58,7 @@ func (l Loop) Run(ctx context.Context) {
 			log.Error(err, "Applying rules failed; the kernel keeps the former ones; trying again", "in", l.RetryPeriod)
 			retry = time.After(l.RetryPeriod)
 		}
-		if !pause(ctx, time.Until(next)) || !l.wait(ctx, check.C, retry) || !turn(ctx, &turns) {
+		if !supervise.Pause(ctx, time.Until(next)) || !l.wait(ctx, check.C, retry) || !turn(ctx, &turns) {
 			return
 		}
 		select {
@@ -92,22 +93,9 @@ func turn(ctx context.Context, turns *pace.Pace) bool {
 		if wait == 0 {
 			return true
 		}
-		if !pause(ctx, wait) {
+		if !supervise.Pause(ctx, wait) {
 			return false
 		}
-	}
-}
-
-// pause waits, not at all if d is not positive. It returns false if ctx ends before.
-func pause(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
 	}
 }
 

@@ -18,6 +18,8 @@ const (
 	NodeCIDRIPv6 = "fd00:10:212::/64" // of nodes whose pods have IPv6 addresses
 	KubeletPort  = 10250
 	DNSPort      = 10053
+	// IngressHTTPPort and IngressHTTPSPort are those of IngressOptions.
+	IngressHTTPPort, IngressHTTPSPort = 80, 443
 	// WireGuardPort is the UDP port of an encrypted pod network.
 	WireGuardPort = 51820
 )

@@ -24,9 +24,9 @@ type Ingress struct {
 	Metrics *proxy.Metrics
 }
 
-// NewIngress returns the defaults.
+// NewIngress returns one without a node or ports.
 func NewIngress() *Ingress {
-	return &Ingress{HTTPPort: 80, HTTPSPort: 443, Metrics: proxy.NewMetrics()}
+	return &Ingress{Metrics: proxy.NewMetrics()}
 }
 
 // RunWith serves with a client of the given provider until ctx ends.

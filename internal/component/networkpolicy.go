@@ -2,11 +2,11 @@ package component
 
 import (
 	"context"
-	"os"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/networkpolicy"
 	"github.com/coracle-io/coracle/internal/networkpolicy/nftables"
+	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy/configv1alpha1"
 )
 
@@ -29,9 +29,8 @@ type NetworkPolicyConfig struct {
 
 // NewNetworkPolicy returns the enforcer of a node.
 func NewNetworkPolicy(c NetworkPolicyConfig) *NetworkPolicy {
-	_, err := os.Stat("/proc/net/if_inet6")
 	backend := nftables.New(nftables.Config{
-		Table: c.Table, Bridge: c.Bridge, IngressPorts: c.IngressPorts, IPv6: err == nil, IPVS: c.ProxyMode == configv1alpha1.ModeIPVS,
+		Table: c.Table, Bridge: c.Bridge, IngressPorts: c.IngressPorts, IPv6: nft.KernelHasIPv6(), IPVS: c.ProxyMode == configv1alpha1.ModeIPVS,
 	})
 	return &NetworkPolicy{Enforcer: networkpolicy.New(networkpolicy.Config{NodeName: c.NodeName, Backend: backend}), backend: backend}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"os"
 	"runtime"
 	"slices"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/flagvalue"
+	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/configv1alpha1"
 	"github.com/coracle-io/coracle/internal/proxy/conntrack"
@@ -316,7 +316,7 @@ func (s *proxySettings) hasIPv6() bool {
 		return true
 	}
 	// Without ranges, nothing says what pods have.
-	return s.config.DetectLocalMode != configv1alpha1.LocalModeClusterCIDR && hasIPv6()
+	return s.config.DetectLocalMode != configv1alpha1.LocalModeClusterCIDR && nft.KernelHasIPv6()
 }
 
 // checkMachine returns an error if a program or a part of the kernel that the mode needs
@@ -329,12 +329,6 @@ func (s *proxySettings) checkMachine() error {
 		return ipvs.Available()
 	}
 	return nil
-}
-
-// hasIPv6 reports whether the kernel has IPv6.
-func hasIPv6() bool {
-	_, err := os.Stat("/proc/net/if_inet6")
-	return err == nil
 }
 
 // mostConnections bounds how many connections are tracked on a machine with many

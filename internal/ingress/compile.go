@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/ingress/gateway"
 	"github.com/coracle-io/coracle/internal/ingress/table"
@@ -217,7 +218,7 @@ func (c *compiler) addPath(i *networkingv1.Ingress, settings table.Route, host s
 		return
 	}
 	kind := table.Prefix // also if it is up to the implementation
-	if rule.PathType != nil && *rule.PathType == networkingv1.PathTypeExact {
+	if ptr.Deref(rule.PathType, "") == networkingv1.PathTypeExact {
 		kind = table.Exact
 	}
 	c.addRoute(i, settings, host, kind, path, &rule.Backend, "path "+text+" of "+shown(host))

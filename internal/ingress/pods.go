@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // byAddress is the index of pods, and that of EndpointSlices, by NAMESPACE/ADDRESS.
@@ -33,7 +35,7 @@ func endpointKeys(s *discoveryv1.EndpointSlice) []string {
 // podAddresses returns the addresses of a pod: none once it has ended, when another pod
 // may have them.
 func podAddresses(p *v1.Pod) []netip.Addr {
-	if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
+	if podquery.IsFinished(p) {
 		return nil
 	}
 	var all []netip.Addr

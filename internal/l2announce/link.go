@@ -32,16 +32,9 @@ type nic struct {
 
 // nics returns the interfaces at which somebody may ask for addresses.
 func nics() ([]nic, error) {
-	addresses, err := netdump.Complete(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	of, err := netdump.GlobalAddresses()
 	if err != nil {
-		return nil, fmt.Errorf("listing the addresses of this machine: %w", err)
-	}
-	of := map[int][]netip.Prefix{}
-	for _, a := range addresses {
-		if address, ok := netip.AddrFromSlice(a.IP); ok && address.Unmap().IsGlobalUnicast() {
-			bits, _ := a.Mask.Size()
-			of[a.LinkIndex] = append(of[a.LinkIndex], netip.PrefixFrom(address.Unmap(), bits))
-		}
+		return nil, err
 	}
 	links, err := netdump.Complete(netlink.LinkList)
 	if err != nil {

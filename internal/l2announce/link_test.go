@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,9 +37,7 @@ type lan struct {
 
 func newLAN(t *testing.T) *lan {
 	t.Helper()
-	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
-		t.Skip("the kernel has no IPv6")
-	}
+	netnstest.NeedsIPv6(t)
 	l := &lan{T: t, link: netnstest.New(t)}
 	netnstest.Do(t, l.link, func() error {
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {

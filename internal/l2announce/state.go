@@ -97,7 +97,7 @@ func (s *state) setService(service *v1.Service) {
 	} else {
 		s.services[name] = after
 	}
-	if before == nil || after == nil || isLocal(before) != isLocal(after) || !slices.Equal(addresspool.Ingress(before), addresspool.Ingress(after)) {
+	if before == nil || after == nil || addresspool.IsLocal(before) != addresspool.IsLocal(after) || !slices.Equal(addresspool.Ingress(before), addresspool.Ingress(after)) {
 		signal(s.changed)
 	}
 }
@@ -107,10 +107,6 @@ func (s *state) deleteService(service *v1.Service) {
 	defer s.mu.Unlock()
 	delete(s.services, nameOf(service, service.Name))
 	signal(s.changed)
-}
-
-func isLocal(s *v1.Service) bool {
-	return s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
 }
 
 func (s *state) setNode(n *v1.Node) {
@@ -170,7 +166,7 @@ func (s *state) setLocal(service types.NamespacedName, slice string, nodes []str
 	if len(s.local[service]) == 0 {
 		delete(s.local, service)
 	}
-	if of := s.services[service]; of != nil && isLocal(of) {
+	if of := s.services[service]; of != nil && addresspool.IsLocal(of) {
 		signal(s.changed)
 	}
 }
@@ -197,7 +193,7 @@ func (s *state) wanted() map[netip.Addr]int {
 			s.holders[a] = append(s.holders[a], service)
 		}
 		b := balancer{namespace: name.Namespace, addresses: free}
-		if isLocal(service) {
+		if addresspool.IsLocal(service) {
 			b.local = map[string]bool{}
 			for nodes := range maps.Values(s.local[name]) {
 				for _, node := range nodes {

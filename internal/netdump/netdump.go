@@ -4,6 +4,8 @@ package netdump
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 
 	"github.com/vishvananda/netlink"
 )
@@ -22,4 +24,21 @@ func Complete[T any](list func() (T, error)) (T, error) {
 		result, err = list()
 	}
 	return result, err
+}
+
+// GlobalAddresses returns the global unicast addresses of this machine by the index of their
+// interface, each with the length of its subnet.
+func GlobalAddresses() (map[int][]netip.Prefix, error) {
+	addresses, err := Complete(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("listing the addresses of this machine: %w", err)
+	}
+	of := map[int][]netip.Prefix{}
+	for _, a := range addresses {
+		if address, ok := netip.AddrFromSlice(a.IP); ok && address.Unmap().IsGlobalUnicast() {
+			bits, _ := a.Mask.Size()
+			of[a.LinkIndex] = append(of[a.LinkIndex], netip.PrefixFrom(address.Unmap(), bits))
+		}
+	}
+	return of, nil
 }

@@ -8,7 +8,17 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"github.com/coracle-io/coracle/internal/nft"
 )
+
+// NeedsIPv6 skips a test on a machine whose kernel has no IPv6.
+func NeedsIPv6(t testing.TB) {
+	t.Helper()
+	if !nft.KernelHasIPv6() {
+		t.Skip("the kernel has no IPv6")
+	}
+}
 
 // Do runs f in a network namespace, on a thread of its own that then ends.
 func Do(t testing.TB, ns netns.NsHandle, f func() error) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/order"
 	"github.com/coracle-io/coracle/internal/persistent"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // state has the newest objects and computes Rules from them. Parts that a change
@@ -250,7 +251,7 @@ func isMirror(p *v1.Pod) bool { return p.Annotations[v1.MirrorPodAnnotationKey] 
 // hasAddress reports whether a pod has, or can get, an address of its own: it has a node,
 // does not use the node's address, and has not ended.
 func hasAddress(p *v1.Pod) bool {
-	return p.Spec.NodeName != "" && !p.Spec.HostNetwork && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed
+	return p.Spec.NodeName != "" && !p.Spec.HostNetwork && !podquery.IsFinished(p)
 }
 
 // read returns what matters of a pod, nil if it has no address of its own.

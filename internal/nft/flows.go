@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -17,6 +18,12 @@ func Families(ipv6 bool) []Family {
 		return []Family{IPv4, IPv6}
 	}
 	return []Family{IPv4}
+}
+
+// KernelHasIPv6 reports whether the kernel has IPv6.
+func KernelHasIPv6() bool {
+	_, err := os.Stat("/proc/net/if_inet6")
+	return err == nil
 }
 
 // ForgetFlows deletes the flows of families that match from the kernel's connection

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // evictAgain is the time between two attempts to evict the pods that are left.
@@ -76,10 +78,7 @@ func evict(ctx context.Context, client kubernetes.Interface, node string) (left 
 
 // leaves reports whether a pod has to leave a node that is drained.
 func leaves(pod *v1.Pod) bool {
-	if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
-		return false
-	}
-	if _, static := pod.Annotations[v1.MirrorPodAnnotationKey]; static {
+	if podquery.IsFinished(pod) || podquery.IsMirror(pod) {
 		return false
 	}
 	return !slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool {

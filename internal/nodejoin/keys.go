@@ -120,15 +120,8 @@ func UploadKeys(ctx context.Context, client kubernetes.Interface, dir string, ke
 
 // readKeys returns what lets machines that join read the sealed keys.
 func readKeys() (*rbacv1.Role, *rbacv1.RoleBinding) {
-	meta := metav1.ObjectMeta{Name: "coracle:keys", Namespace: metav1.NamespaceSystem}
-	return &rbacv1.Role{
-			ObjectMeta: meta,
-			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{KeysName}}},
-		}, &rbacv1.RoleBinding{
-			ObjectMeta: meta,
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: bootstraptoken.DefaultGroup}},
-		}
+	return reader(metav1.ObjectMeta{Name: "coracle:keys", Namespace: metav1.NamespaceSystem},
+		"secrets", KeysName, []string{"get"}, group(bootstraptoken.DefaultGroup))
 }
 
 // Keys are the files that all servers of a cluster have, by name (pki.Shared).

@@ -136,23 +136,12 @@ func ReadNetwork(ctx context.Context, client kubernetes.Interface) (Network, err
 
 // readNetwork returns what lets nodes, and those that join, read the network.
 func readNetwork() (*rbacv1.Role, *rbacv1.RoleBinding) {
-	return readConfigMap("coracle:node-network", NetworkName, []string{"get"}, bootstraptoken.DefaultGroup, nodesGroup)
+	return reader(metav1.ObjectMeta{Name: "coracle:node-network", Namespace: metav1.NamespaceSystem},
+		"configmaps", NetworkName, []string{"get"}, group(bootstraptoken.DefaultGroup), group(nodesGroup))
 }
 
 // readPools returns what lets nodes follow the pools of addresses for which they answer.
 func readPools() (*rbacv1.Role, *rbacv1.RoleBinding) {
-	return readConfigMap("coracle:node-address-pools", addresspool.Name, []string{"get", "list", "watch"}, nodesGroup)
-}
-
-// readConfigMap returns what lets groups read a ConfigMap in kube-system.
-func readConfigMap(role, name string, verbs []string, groups ...string) (*rbacv1.Role, *rbacv1.RoleBinding) {
-	meta := metav1.ObjectMeta{Name: role, Namespace: metav1.NamespaceSystem}
-	binding := &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role}}
-	for _, group := range groups {
-		binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})
-	}
-	return &rbacv1.Role{
-		ObjectMeta: meta,
-		Rules:      []rbacv1.PolicyRule{{Verbs: verbs, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{name}}},
-	}, binding
+	return reader(metav1.ObjectMeta{Name: "coracle:node-address-pools", Namespace: metav1.NamespaceSystem},
+		"configmaps", addresspool.Name, []string{"get", "list", "watch"}, group(nodesGroup))
 }

@@ -203,9 +203,6 @@ func clusterRoleBindings() []*rbacv1.ClusterRoleBinding {
 			Subjects:   []rbacv1.Subject{subject},
 		}
 	}
-	group := func(name string) rbacv1.Subject {
-		return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}
-	}
 	joining, nodes := group(bootstraptoken.DefaultGroup), group(nodesGroup)
 	approver := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: "certificate-controller"}
 	return []*rbacv1.ClusterRoleBinding{
@@ -223,17 +220,26 @@ func clusterRoleBindings() []*rbacv1.ClusterRoleBinding {
 
 // readInfo returns what lets anybody read cluster-info, which has no secrets.
 func readInfo() (*rbacv1.Role, *rbacv1.RoleBinding) {
-	meta := metav1.ObjectMeta{Name: "kubeadm:bootstrap-signer-clusterinfo", Namespace: metav1.NamespacePublic}
+	anybody := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}
+	return reader(metav1.ObjectMeta{Name: "kubeadm:bootstrap-signer-clusterinfo", Namespace: metav1.NamespacePublic},
+		"configmaps", bootstraptoken.ClusterInfo, []string{"get"}, anybody)
+}
+
+// reader returns a role that lets subjects read one object of the core group in the
+// namespace of the role, and its binding.
+func reader(meta metav1.ObjectMeta, resource, name string, verbs []string, subjects ...rbacv1.Subject) (*rbacv1.Role, *rbacv1.RoleBinding) {
 	return &rbacv1.Role{
 			ObjectMeta: meta,
-			Rules: []rbacv1.PolicyRule{{
-				Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{bootstraptoken.ClusterInfo},
-			}},
+			Rules:      []rbacv1.PolicyRule{{Verbs: verbs, APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: []string{name}}},
 		}, &rbacv1.RoleBinding{
 			ObjectMeta: meta,
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
-			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}},
+			Subjects:   subjects,
 		}
+}
+
+func group(name string) rbacv1.Subject {
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}
 }
 
 // Kubeconfig returns a kubeconfig with a token, for --bootstrap-kubeconfig of a

@@ -110,7 +110,7 @@ func TestPlanEncrypted(t *testing.T) {
 // needsEncryption skips a test on a machine that cannot make interfaces of WireGuard.
 func needsEncryption(t *testing.T) {
 	t.Helper()
-	needsIPv6(t)
+	netnstest.NeedsIPv6(t)
 	if _, err := os.Stat("/dev/net/tun"); err != nil {
 		t.Skip("the kernel has no /dev/net/tun")
 	}

@@ -62,7 +62,7 @@ func bridge(name string) netlink.Link {
 // port of a bridge and a bridge of a cluster, and the pod network there.
 func newHost(t *testing.T) (netns.NsHandle, *Network) {
 	t.Helper()
-	needsIPv6(t)
+	netnstest.NeedsIPv6(t)
 	ns, dir := netnstest.New(t), t.TempDir()
 	n := New(Config{Name: "t", Forwarding: filepath.Join(dir, "cni", "forwarding.json"), CNIConfDir: filepath.Join(dir, "conf"), LeaseDir: filepath.Join(dir, "leases")})
 	n.records = filepath.Join(dir, "records")
@@ -216,7 +216,7 @@ func defaults(t *testing.T, ns netns.NsHandle) (routes []netlink.Route) {
 // it when it begins to forward, and takes it from later advertisements. Without a note the
 // kernel does neither.
 func TestRealRouterAdvertisements(t *testing.T) {
-	needsIPv6(t)
+	netnstest.NeedsIPv6(t)
 	for _, noted := range []bool{true, false} {
 		host, router, note := netnstest.New(t), netnstest.New(t), ""
 		if noted {

@@ -27,16 +27,9 @@ type Interface struct {
 // Interfaces returns the interfaces with addresses that other machines may reach,
 // without those of clusters and loopback.
 func Interfaces() ([]Interface, error) {
-	addresses, err := netdump.Complete(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	of, err := netdump.GlobalAddresses()
 	if err != nil {
-		return nil, fmt.Errorf("listing the addresses of this machine: %w", err)
-	}
-	of := map[int][]netip.Prefix{}
-	for _, a := range addresses {
-		if address, ok := netip.AddrFromSlice(a.IP); ok && address.Unmap().IsGlobalUnicast() {
-			bits, _ := a.Mask.Size()
-			of[a.LinkIndex] = append(of[a.LinkIndex], netip.PrefixFrom(address.Unmap(), bits))
-		}
+		return nil, err
 	}
 	var all []Interface
 	for _, index := range slices.Sorted(maps.Keys(of)) {

@@ -100,14 +100,8 @@ func (n *Network) ReleaseFormerBoot() error {
 // releaseAll removes all leases, and the records of the CNI library. It leaves
 // interfaces alone.
 func (n *Network) releaseAll() error {
-	results, err := n.results()
-	if err != nil {
+	if err := n.removeResults(); err != nil {
 		return err
-	}
-	for _, path := range results {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
 	}
 	return n.leases(func(path, _ string) error { return os.Remove(path) })
 }

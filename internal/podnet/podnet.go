@@ -23,6 +23,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/coracle-io/coracle/internal/clusternames"
+	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
@@ -166,10 +167,13 @@ func (n *Network) conflist(podCIDRs []netip.Prefix) ([]byte, error) {
 
 // mtu returns the MTU of the pods' interfaces, 0 for the kernel's default.
 func (n *Network) mtu() (int, error) {
-	if n.config.Address == nil || !n.config.Address().IsValid() {
+	if n.config.Address == nil {
 		return 0, nil
 	}
 	address := n.config.Address()
+	if !address.IsValid() {
+		return 0, nil
+	}
 	interfaces, err := Interfaces()
 	if err != nil {
 		return 0, err
@@ -194,7 +198,7 @@ func (n *Network) mtu() (int, error) {
 // kernelSettings returns the files of the kernel settings that must be 1.
 func kernelSettings(podCIDRs []netip.Prefix) []string {
 	settings := []string{"/proc/sys/net/bridge/bridge-nf-call-iptables"}
-	if _, err := os.Stat("/proc/net/if_inet6"); err == nil {
+	if nft.KernelHasIPv6() {
 		// Network policies filter the link-local addresses that all pods have.
 		settings = append(settings, "/proc/sys/net/bridge/bridge-nf-call-ip6tables")
 	}

@@ -43,14 +43,8 @@ func (n *Network) Remove() error {
 			return fmt.Errorf("ending the forwarding of IPv6: %w", err)
 		}
 	}
-	results, err := n.results()
-	if err != nil {
+	if err := n.removeResults(); err != nil {
 		return err
-	}
-	for _, path := range results {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
 	}
 	return tree.Remove(n.config.LeaseDir)
 }

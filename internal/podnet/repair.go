@@ -183,6 +183,20 @@ func (n *Network) results() ([]string, error) {
 	return paths, nil
 }
 
+// removeResults removes these records.
+func (n *Network) removeResults() error {
+	results, err := n.results()
+	if err != nil {
+		return err
+	}
+	for _, path := range results {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
 func isMissing(err error) bool {
 	_, missing := errors.AsType[netlink.LinkNotFoundError](err)
 	return missing

@@ -300,14 +300,6 @@ func reach(t *testing.T, a, b *machine) {
 	}
 }
 
-// needsIPv6 skips a test on a machine whose kernel has no IPv6.
-func needsIPv6(t *testing.T) {
-	t.Helper()
-	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
-		t.Skip("the kernel has no IPv6")
-	}
-}
-
 // needsTunnels skips a test on a machine whose kernel has no VXLAN.
 func needsTunnels(t *testing.T) {
 	t.Helper()
@@ -327,7 +319,7 @@ func needsTunnels(t *testing.T) {
 
 // Machine 1 has a router between it and machine 2, and shares a link with machine 3.
 func TestMachinesReachEachOther(t *testing.T) {
-	needsIPv6(t)
+	netnstest.NeedsIPv6(t)
 	needsTunnels(t)
 	one, two, three, router := newMachine(t, 1), newMachine(t, 2), newMachine(t, 3), netnstest.New(t)
 	connectNamespaces(t, one.ns, "eth0", "192.0.2.1/24", router, "a", "192.0.2.254/24")
@@ -402,7 +394,7 @@ func TestMachinesReachEachOther(t *testing.T) {
 // Machine 1 has a further node, 3. Machine 2 is behind a router, and machine 4 shares a
 // link with machine 1.
 func TestFurtherNodesAndOtherMachines(t *testing.T) {
-	needsIPv6(t)
+	netnstest.NeedsIPv6(t)
 	needsTunnels(t)
 	one, two, inner, four, router := newMachine(t, 1), newMachine(t, 2), newMachine(t, 3), newMachine(t, 4), netnstest.New(t)
 	connectNamespaces(t, one.ns, "eth0", "192.0.2.1/24", router, "a", "192.0.2.254/24")
@@ -507,7 +499,7 @@ func forget(name string) error {
 // addresses of others: not on other machines, not on their own one, and not by an
 // address of a node in the cluster CIDR, to which pods of other nodes may send.
 func TestPodsDoNotReachTheTunnel(t *testing.T) {
-	needsIPv6(t)
+	netnstest.NeedsIPv6(t)
 	for name, encrypts := range map[string]bool{"plain": false, "encrypted": true} { // beside one that is not
 		t.Run(name, func(t *testing.T) {
 			m, world := newMachine(t, 1), netnstest.New(t)

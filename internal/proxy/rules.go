@@ -39,6 +39,14 @@ type PortName struct {
 	Family   v1.IPFamily
 }
 
+// Label returns the name of the port as kube-proxy has it, namespace/name:port.
+func (n PortName) Label() string {
+	if n.Port == "" {
+		return n.NamespacedName.String()
+	}
+	return n.NamespacedName.String() + ":" + n.Port
+}
+
 // ServicePort describes where a port of a Service is reached and which
 // endpoints answer.
 type ServicePort struct {

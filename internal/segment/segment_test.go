@@ -169,9 +169,7 @@ func TestJoin(t *testing.T) {
 // TestFamilies joins nodes with IPv6 addresses, alone and beside IPv4 ones, and
 // checks that they reach each other after a repair, and know the way to the world.
 func TestFamilies(t *testing.T) {
-	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
-		t.Skip("the kernel has no IPv6")
-	}
+	netnstest.NeedsIPv6(t)
 	ipv4, ipv6 := netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd00:9::/64")
 	for _, ranges := range [][]netip.Prefix{{ipv6}, {ipv4, ipv6}} {
 		machine := netnstest.New(t)

@@ -51,6 +51,21 @@ func Every(ctx context.Context, period time.Duration, f func()) {
 	}
 }
 
+// Pause waits, not at all if d is not positive. It returns false if ctx ends before.
+func Pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
 // IgnoreCanceled returns nil for the error of a server whose context was
 // canceled, which is how it is stopped, and any other error as it is.
 func IgnoreCanceled(err error) error {

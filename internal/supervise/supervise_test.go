@@ -433,3 +433,17 @@ func TestRunOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		begun := time.Now()
+		if !supervise.Pause(ctx, 0) || !supervise.Pause(ctx, time.Minute) || time.Since(begun) != time.Minute {
+			t.Errorf("a minute took %v", time.Since(begun))
+		}
+		cancel()
+		if supervise.Pause(ctx, time.Minute) || time.Since(begun) != time.Minute {
+			t.Errorf("a pause after the end took %v", time.Since(begun)-time.Minute)
+		}
+	})
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // The time between two comparisons of the cache with the store, and the most that is
@@ -35,14 +36,7 @@ type comparisons struct{ same, different, failed atomic.Int64 }
 
 // compareAll compares all kinds with the store from time to time, until ctx is done.
 func (c *Cache) compareAll(ctx context.Context) {
-	for {
-		t := time.NewTimer(compareEvery + rand.N(compareJitter))
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return
-		case <-t.C:
-		}
+	for supervise.Pause(ctx, compareEvery+rand.N(compareJitter)) {
 		for _, k := range c.Kinds() {
 			k.compare(ctx)
 		}

@@ -76,12 +76,7 @@ func (o *outage) pause(ctx context.Context, err error) {
 		o.since = time.Now()
 		o.log.Error(err, "The store is unavailable, answering from the cache and retrying", "revision", o.cache.Revision(), "every", retryAfter)
 	}
-	t := time.NewTimer(retryAfter)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	supervise.Pause(ctx, retryAfter)
 }
 
 func (o *outage) over() {

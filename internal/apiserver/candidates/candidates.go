@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/apiserver/status"
 	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/wallclock"
 )
@@ -144,7 +145,7 @@ func lastSeen(c *coordinationv1beta1.LeaseCandidate) time.Time {
 
 // forget deletes a candidate unless it has changed.
 func (e *elector) forget(ctx context.Context, c *coordinationv1beta1.LeaseCandidate) error {
-	return unlessLate(e.kube.CoordinationV1beta1().LeaseCandidates(c.Namespace).Delete(ctx, c.Name, metav1.DeleteOptions{
+	return status.IgnoreRace(e.kube.CoordinationV1beta1().LeaseCandidates(c.Namespace).Delete(ctx, c.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &c.UID, ResourceVersion: &c.ResourceVersion},
 	}))
 }
@@ -167,28 +168,19 @@ func (e *elector) elect(ctx context.Context, id types.NamespacedName, all []*coo
 		pinged := c.DeepCopy()
 		pinged.Spec.PingTime = &metav1.MicroTime{Time: now}
 		_, err := e.kube.CoordinationV1beta1().LeaseCandidates(c.Namespace).Update(ctx, pinged, metav1.UpdateOptions{})
-		errs = append(errs, unlessLate(err))
+		errs = append(errs, status.IgnoreRace(err))
 	}
 	switch {
 	case next.lease == nil:
 	case lease == nil:
 		made := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: id.Namespace, Name: id.Name}, Spec: *next.lease}
 		_, err := leases.Create(ctx, made, metav1.CreateOptions{})
-		errs = append(errs, unlessLate(err))
+		errs = append(errs, status.IgnoreRace(err))
 	default:
 		changed := lease.DeepCopy()
 		changed.Spec = *next.lease
 		_, err := leases.Update(ctx, changed, metav1.UpdateOptions{})
-		errs = append(errs, unlessLate(err))
+		errs = append(errs, status.IgnoreRace(err))
 	}
 	return errors.Join(errs...)
-}
-
-// unlessLate returns the error of a write, nil if another writer was faster: the next look
-// sees what it wrote.
-func unlessLate(err error) error {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
 }

@@ -76,20 +76,7 @@ func TestManyHeaders(t *testing.T) {
 // They are also bounded where streams of WebSockets are translated.
 func TestManyHeadersOfATranslatedStream(t *testing.T) {
 	c, _ := kubelet(t, flood)
-	info := &apirequest.RequestInfo{Namespace: "default", Resource: "pods", Name: "web", Subresource: "exec"}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		options, err := c.Options(info, r)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		h, err := c.Handler(r.Context(), info, options, r, func(err error) { t.Error(err) })
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		h.ServeHTTP(w, r)
-	}))
+	server := httptest.NewServer(execHandler(t, c))
 	defer server.Close()
 	dialer := websocket.Dialer{Subprotocols: []string{"v5.channel.k8s.io"}}
 	conn, response, err := dialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(server.URL, "http")+"?command=x&stdout=true", nil)

@@ -47,15 +47,10 @@ func chatter(ended chan<- struct{}) http.HandlerFunc {
 	}
 }
 
-// A disconnected client ends the stream of its command, however much output
-// is left.
-func TestExecEndsWithItsClient(t *testing.T) {
-	ended := make(chan struct{}, 1)
-	c, _ := kubelet(t, chatter(ended))
+// execHandler serves exec in the pod web. The test fails at an error.
+func execHandler(t *testing.T, c *Connector) http.HandlerFunc {
 	info := &apirequest.RequestInfo{Namespace: "default", Resource: "pods", Name: "web", Subresource: "exec"}
-	answered := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(answered)
+	return func(w http.ResponseWriter, r *http.Request) {
 		options, err := c.Options(info, r)
 		if err != nil {
 			t.Error(err)
@@ -66,7 +61,19 @@ func TestExecEndsWithItsClient(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		h.ServeHTTP(httpserver.LimitUnread(w, time.Hour), r)
+		h.ServeHTTP(w, r)
+	}
+}
+
+// A disconnected client ends the stream of its command, however much output
+// is left.
+func TestExecEndsWithItsClient(t *testing.T) {
+	ended := make(chan struct{}, 1)
+	c, _ := kubelet(t, chatter(ended))
+	exec, answered := execHandler(t, c), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(answered)
+		exec(httpserver.LimitUnread(w, time.Hour), r)
 	}))
 	defer server.Close()
 	dialer := websocket.Dialer{Subprotocols: []string{"v5.channel.k8s.io"}}

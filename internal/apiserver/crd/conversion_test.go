@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 )
 
 // converter is a conversion webhook that fails while it is broken, and counts its calls
@@ -171,6 +172,16 @@ func moveField(in map[string]any, from, to []string) {
 	}
 }
 
+// startRafts starts a server with rafts, which hook converts, and returns them in
+// v1alpha1 and in v1.
+func startRafts(t *testing.T) (c *cluster, hook *converter, old, current dynamic.ResourceInterface) {
+	t.Helper()
+	hook = newConverter(t, convertRaft)
+	c = start(t)
+	c.define(rafts + hook.conversion(t))
+	return c, hook, c.kind("v1alpha1", "rafts"), c.kind("v1", "rafts")
+}
+
 func raft(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	return object(t, `{apiVersion: example.com/v1, kind: Raft, metadata: {name: `+name+`, namespace: default}, length: 200cm, spec: {logs: 3}}`)
@@ -195,11 +206,8 @@ func wantContent(t *testing.T, what string, u *unstructured.Unstructured, err er
 // Every write through a version that is not the stored one answers in that version, with
 // what the store keeps of it. The stored version has its defaults at once.
 func TestWritesInAnotherVersion(t *testing.T) {
-	hook := newConverter(t, convertRaft)
-	c := start(t)
+	_, _, old, current := startRafts(t)
 	ctx := t.Context()
-	c.define(rafts + hook.conversion(t))
-	old, current := c.kind("v1alpha1", "rafts"), c.kind("v1", "rafts")
 	inV1 := func(length string, logs int64) map[string]any {
 		return map[string]any{"length": length, "spec": map[string]any{"logs": logs}}
 	}
@@ -274,11 +282,8 @@ func TestWritesInAnotherVersion(t *testing.T) {
 // Field selectors of a version select by the values that the version has, in lists,
 // watches and deletions.
 func TestSelectionInAnotherVersion(t *testing.T) {
-	hook := newConverter(t, convertRaft)
-	c := start(t)
+	c, _, old, current := startRafts(t)
 	ctx := t.Context()
-	c.define(rafts + hook.conversion(t))
-	old, current := c.kind("v1alpha1", "rafts"), c.kind("v1", "rafts")
 	short := metav1.ListOptions{FieldSelector: "length=200cm"}
 	watched, err := current.Watch(ctx, short)
 	if err != nil {
@@ -327,11 +332,8 @@ func TestSelectionInAnotherVersion(t *testing.T) {
 // While the webhook fails, a read in another version fails, and a watch says why it ends. It must not show the fields of
 // the stored version in their place, such as no replicas at all.
 func TestReadsWithABrokenWebhook(t *testing.T) {
-	hook := newConverter(t, convertRaft)
-	c := start(t)
+	c, hook, old, current := startRafts(t)
 	ctx := t.Context()
-	c.define(rafts + hook.conversion(t))
-	old, current := c.kind("v1alpha1", "rafts"), c.kind("v1", "rafts")
 	if _, err := current.Create(ctx, raft(t, "left"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

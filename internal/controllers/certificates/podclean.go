@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -59,7 +58,7 @@ func newPodCleaning(env *controller.Env) (controller.Controller, error) {
 		return errors.Join(errs...)
 	}
 	return controller.Func(func(ctx context.Context) error {
-		if served, err := isServed(ctx, env, "podcertificaterequests"); !served {
+		if served, err := env.WaitUnlessServed(ctx, certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests")); !served {
 			return err
 		}
 		return controller.Serve(ctx, []controller.Source{controller.Reads(requests.Informer())}, func(ctx context.Context) error {
@@ -71,17 +70,4 @@ func newPodCleaning(env *controller.Env) (controller.Controller, error) {
 			return nil
 		})
 	}), nil
-}
-
-// isServed reports whether a resource is served. If it is not, isServed returns when
-// ctx is done.
-func isServed(ctx context.Context, env *controller.Env, resource string) (bool, error) {
-	served, err := client.IsServed(ctx, env.Client.Kubernetes.Discovery(), certificatesv1.SchemeGroupVersion.WithResource(resource))
-	if err != nil {
-		return false, fmt.Errorf("asking whether %s are served: %w", resource, err)
-	}
-	if !served {
-		<-ctx.Done()
-	}
-	return served, nil
 }

@@ -58,7 +58,7 @@ func newPublishing(env *controller.Env) (controller.Controller, error) {
 			<-ctx.Done()
 			return nil
 		}
-		if served, err := isServed(ctx, env, "clustertrustbundles"); !served {
+		if served, err := env.WaitUnlessServed(ctx, certificatesv1.SchemeGroupVersion.WithResource("clustertrustbundles")); !served {
 			return err
 		}
 		c.bundles = informer.Lister() // not before: it starts the informer

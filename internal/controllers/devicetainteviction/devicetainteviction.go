@@ -10,7 +10,6 @@ package devicetainteviction
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -25,7 +24,6 @@ import (
 	library "k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/poddisruption"
@@ -86,21 +84,12 @@ const (
 // Run implements controller.Controller. It does nothing where ResourceClaims are
 // not served, or if its feature gate is off.
 func (c *evictor) Run(ctx context.Context) error {
-	if !c.env.Features.Enabled(feature.DRADeviceTaints) {
-		<-ctx.Done()
-		return nil
+	if served, err := c.env.WaitUnlessServed(ctx, resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), feature.DRADeviceTaints); !served {
+		return err
 	}
-	served, err := client.IsServed(ctx, c.kube.Discovery(), resourceapi.SchemeGroupVersion.WithResource("resourceclaims"))
+	rulesServed, err := c.env.IsServed(ctx, resourceapi.SchemeGroupVersion.WithResource("devicetaintrules"), feature.DRADeviceTaintRules)
 	if err != nil {
-		return fmt.Errorf("asking whether resource claims are served: %w", err)
-	}
-	if !served {
-		<-ctx.Done()
-		return nil
-	}
-	rulesServed, err := client.IsServed(ctx, c.kube.Discovery(), resourceapi.SchemeGroupVersion.WithResource("devicetaintrules"))
-	if err != nil {
-		return fmt.Errorf("asking whether device taint rules are served: %w", err)
+		return err
 	}
 	pods, resources := c.env.Client.Informers.Core().V1().Pods().Informer(), c.env.Client.Informers.Resource().V1()
 	claims, pools := resources.ResourceClaims().Informer(), resources.ResourceSlices().Informer()
@@ -114,7 +103,7 @@ func (c *evictor) Run(ctx context.Context) error {
 		}
 	}
 	sources := []controller.Source{controller.On(claims, c.claimChanged), controller.On(pods, c.podChanged), controller.On(pools, c.sliceChanged)}
-	if rulesServed && c.env.Features.Enabled(feature.DRADeviceTaintRules) {
+	if rulesServed {
 		rules := resources.DeviceTaintRules().Informer()
 		c.rules = rules.GetIndexer()
 		sources = append(sources, controller.On(rules, c.ruleChanged))

@@ -5,7 +5,6 @@ package podgroupprotection
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -38,13 +36,8 @@ func Descriptor() controller.Descriptor {
 
 // run does nothing where PodGroups are not served.
 func run(ctx context.Context, env *controller.Env) error {
-	served, err := client.IsServed(ctx, env.Client.Kubernetes.Discovery(), schedulingapi.SchemeGroupVersion.WithResource("podgroups"))
-	if err != nil {
-		return fmt.Errorf("asking whether pod groups are served: %w", err)
-	}
-	if !served {
-		<-ctx.Done()
-		return nil
+	if served, err := env.WaitUnlessServed(ctx, schedulingapi.SchemeGroupVersion.WithResource("podgroups")); !served {
+		return err
 	}
 	pods, groups := env.Client.Informers.Core().V1().Pods().Informer(), env.Client.Informers.Scheduling().V1beta1().PodGroups().Informer()
 	if err := env.Index(pods, byGroup, groupKeys); err != nil {

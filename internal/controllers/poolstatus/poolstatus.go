@@ -7,7 +7,6 @@ package poolstatus
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,10 +14,8 @@ import (
 	resourcealpha "k8s.io/api/resource/v1alpha3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 
-	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/nativehistogram"
@@ -80,15 +77,10 @@ type answerer struct {
 
 // Run implements controller.Controller. It does nothing where requests are not served.
 func (c *answerer) Run(ctx context.Context) error {
-	requestsServed, err := c.served(ctx, feature.DRAResourcePoolStatus, resourcealpha.SchemeGroupVersion.WithResource("resourcepoolstatusrequests"))
-	if err != nil {
+	if served, err := c.env.WaitUnlessServed(ctx, resourcealpha.SchemeGroupVersion.WithResource("resourcepoolstatusrequests"), feature.DRAResourcePoolStatus); !served {
 		return err
 	}
-	if !requestsServed {
-		<-ctx.Done()
-		return nil
-	}
-	rulesServed, err := c.served(ctx, feature.DRADeviceTaintRules, resourceapi.SchemeGroupVersion.WithResource("devicetaintrules"))
+	rulesServed, err := c.env.IsServed(ctx, resourceapi.SchemeGroupVersion.WithResource("devicetaintrules"), feature.DRADeviceTaintRules)
 	if err != nil {
 		return err
 	}
@@ -168,16 +160,4 @@ func (c *answerer) snapshot() (s snapshot, err error) {
 	}
 	s.partitionTypes = c.env.Features.Enabled(feature.DRAPartitionableDevicesType)
 	return s, err
-}
-
-// served reports whether a gate is on and its resource is served.
-func (c *answerer) served(ctx context.Context, gate feature.Gate, resource schema.GroupVersionResource) (bool, error) {
-	if !c.env.Features.Enabled(gate) {
-		return false, nil
-	}
-	served, err := client.IsServed(ctx, c.env.Client.Kubernetes.Discovery(), resource)
-	if err != nil {
-		return false, fmt.Errorf("asking whether %s are served: %w", resource.Resource, err)
-	}
-	return served, nil
 }

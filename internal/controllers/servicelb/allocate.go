@@ -287,7 +287,7 @@ func share(a, b *v1.Service) bool {
 	if of := ports(a); slices.ContainsFunc(ports(b), func(p port) bool { return slices.Contains(of, p) }) {
 		return false
 	}
-	if !isLocal(a) && !isLocal(b) {
+	if !addresspool.IsLocal(a) && !addresspool.IsLocal(b) {
 		return true
 	}
 	return len(a.Spec.Selector) > 0 && equality.Semantic.DeepEqual(a.Spec.Selector, b.Spec.Selector)
@@ -303,10 +303,6 @@ func sharingKey(s *v1.Service) string {
 
 // mostSharedPorts bounds the ports of a Service that shares an address.
 const mostSharedPorts = 100
-
-func isLocal(s *v1.Service) bool {
-	return s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
-}
 
 // isFree reports whether no Service has an address, or is to have it.
 func (al *allocator) isFree(a netip.Addr) bool { return len(al.keepers[a])+len(al.holders[a]) == 0 }

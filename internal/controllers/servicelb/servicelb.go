@@ -213,7 +213,7 @@ func (b *balancer) isLocal(slice *discoveryv1.EndpointSlice) bool {
 		return false
 	}
 	s, err := b.services.Services(slice.Namespace).Get(slice.Labels[discoveryv1.LabelServiceName])
-	return err == nil && balanced(s) && s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
+	return err == nil && balanced(s) && addresspool.IsLocal(s)
 }
 
 // isAPIServers reports whether a slice, which may be nil, has the addresses of API
@@ -375,7 +375,7 @@ func (b *balancer) hostPorts(node string) map[port]bool {
 // local returns the nodes with a ready endpoint of a Service, or nil if all nodes
 // serve it.
 func (b *balancer) local(s *v1.Service) map[string]bool {
-	if s.Spec.ExternalTrafficPolicy != v1.ServiceExternalTrafficPolicyLocal {
+	if !addresspool.IsLocal(s) {
 		return nil
 	}
 	nodes := map[string]bool{}

@@ -25,7 +25,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/kinds"
 )
@@ -89,13 +88,8 @@ func (c *migrator) informer() cache.SharedIndexInformer {
 // Run implements controller.Controller. It does nothing where migrations are not
 // served.
 func (c *migrator) Run(ctx context.Context) error {
-	served, err := client.IsServed(ctx, c.env.Client.Kubernetes.Discovery(), migrationapi.SchemeGroupVersion.WithResource("storageversionmigrations"))
-	if err != nil {
-		return fmt.Errorf("asking whether storage version migrations are served: %w", err)
-	}
-	if !served {
-		<-ctx.Done()
-		return nil
+	if served, err := c.env.WaitUnlessServed(ctx, migrationapi.SchemeGroupVersion.WithResource("storageversionmigrations")); !served {
+		return err
 	}
 	return controller.Serve(ctx, []controller.Source{
 		controller.On(c.informer(), func(old, m *migrationapi.StorageVersionMigration) {

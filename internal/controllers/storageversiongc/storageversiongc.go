@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationlisters "k8s.io/client-go/listers/coordination/v1"
 
-	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/feature"
 )
@@ -45,17 +44,8 @@ type collector struct{ env *controller.Env }
 
 // Run implements controller.Controller. It does nothing where StorageVersions are not served.
 func (c *collector) Run(ctx context.Context) error {
-	served := c.env.Features.Enabled(feature.StorageVersionAPI)
-	if served {
-		var err error
-		served, err = client.IsServed(ctx, c.env.Client.Kubernetes.Discovery(), internalv1alpha1.SchemeGroupVersion.WithResource("storageversions"))
-		if err != nil {
-			return fmt.Errorf("asking whether storage versions are served: %w", err)
-		}
-	}
-	if !served {
-		<-ctx.Done()
-		return nil
+	if served, err := c.env.WaitUnlessServed(ctx, internalv1alpha1.SchemeGroupVersion.WithResource("storageversions"), feature.StorageVersionAPI); !served {
+		return err
 	}
 	versions := c.env.Client.Informers.Internal().V1alpha1().StorageVersions().Informer()
 	leases := c.env.Client.Informers.Coordination().V1().Leases()

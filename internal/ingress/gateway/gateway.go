@@ -20,6 +20,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/ingress/table"
 )
@@ -189,14 +190,6 @@ func byAge(a, b *metav1.ObjectMeta) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// value returns what a pointer points to, or a default.
-func value[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
-}
-
 // Compile decides what the objects of a source mean.
 func Compile(s *Source) *Plan {
 	c := &compiler{
@@ -240,7 +233,7 @@ func (c *compiler) addGateway(of *Gateway) {
 	c.checkGateway(g)
 	for i := range g.Spec.Listeners {
 		l := &listener{Listener: &g.Spec.Listeners[i], hosts: map[string]*hostSet{}, selected: map[string]bool{}}
-		l.host, l.secure = strings.ToLower(value(l.Hostname, "")), l.Protocol == "HTTPS"
+		l.host, l.secure = strings.ToLower(ptr.Deref(l.Hostname, "")), l.Protocol == "HTTPS"
 		g.listeners = append(g.listeners, l)
 	}
 	for _, l := range g.listeners {
@@ -265,7 +258,7 @@ func (c *compiler) checkGateway(g *gateway) {
 	usable := c.Addresses(g.has())
 	for _, a := range g.Spec.Addresses {
 		switch {
-		case value(a.Type, "IPAddress") != "IPAddress":
+		case ptr.Deref(a.Type, "IPAddress") != "IPAddress":
 			g.accepted = verdict{false, reasonUnsupportedAddress, "Addresses of the type IPAddress alone are supported"}
 		case a.Value != "" && !slices.Contains(usable, a.Value):
 			g.addresses = verdict{false, reasonAddressNotUsable, fmt.Sprintf("Address %s is not one of the node that serves", a.Value)}
@@ -328,7 +321,7 @@ func (l *listener) setKinds() {
 	}
 	for _, k := range l.AllowedRoutes.Kinds {
 		switch {
-		case value(k.Group, Group) != Group || k.Kind != KindHTTP && k.Kind != KindGRPC:
+		case ptr.Deref(k.Group, Group) != Group || k.Kind != KindHTTP && k.Kind != KindGRPC:
 			l.resolved = verdict{false, reasonInvalidRouteKinds, fmt.Sprintf("Routes of the kind %s are not supported", k.Kind)}
 		case !slices.Contains(l.kinds, k.Kind):
 			l.kinds = append(l.kinds, k.Kind)
@@ -345,7 +338,7 @@ func (c *compiler) setCertificate(g *gateway, l *listener) {
 		refuse(reasonInvalidCertificate, "A certificate is missing")
 		return
 	}
-	if mode := value(l.TLS.Mode, "Terminate"); mode != "Terminate" {
+	if mode := ptr.Deref(l.TLS.Mode, "Terminate"); mode != "Terminate" {
 		l.accepted = verdict{false, reasonUnsupportedProtocol, "TLS of the mode " + mode + " is not supported"}
 		return
 	}
@@ -359,9 +352,9 @@ func (c *compiler) setCertificate(g *gateway, l *listener) {
 	}
 	for i := range l.TLS.CertificateRefs {
 		ref := &l.TLS.CertificateRefs[i]
-		namespace := value(ref.Namespace, g.Namespace)
-		if value(ref.Group, "") != "" || value(ref.Kind, "Secret") != "Secret" {
-			refuse(reasonInvalidCertificate, "%s %s: only Secrets have certificates", value(ref.Kind, "Secret"), ref.Name)
+		namespace := ptr.Deref(ref.Namespace, g.Namespace)
+		if ptr.Deref(ref.Group, "") != "" || ptr.Deref(ref.Kind, "Secret") != "Secret" {
+			refuse(reasonInvalidCertificate, "%s %s: only Secrets have certificates", ptr.Deref(ref.Kind, "Secret"), ref.Name)
 			return
 		}
 		if namespace != g.Namespace && !c.granted(KindGateway, g.Namespace, "Secret", namespace, ref.Name) {
@@ -383,10 +376,10 @@ func (c *compiler) setCertificate(g *gateway, l *listener) {
 func (c *compiler) addRoute(of *Route) {
 	r := &route{Route: of}
 	for _, ref := range of.Spec.ParentRefs {
-		if value(ref.Group, Group) != Group || value(ref.Kind, KindGateway) != KindGateway {
+		if ptr.Deref(ref.Group, Group) != Group || ptr.Deref(ref.Kind, KindGateway) != KindGateway {
 			continue
 		}
-		if g := c.gateways[[2]string{value(ref.Namespace, of.Namespace), ref.Name}]; g != nil {
+		if g := c.gateways[[2]string{ptr.Deref(ref.Namespace, of.Namespace), ref.Name}]; g != nil {
 			r.parents = append(r.parents, &parent{ref: ref, gateway: g})
 		}
 	}
@@ -426,7 +419,7 @@ func (c *compiler) attach(r *route, p *parent) {
 	}
 	named, allowed := false, false
 	for _, l := range p.gateway.listeners {
-		if value(p.ref.SectionName, l.Name) != l.Name || value(p.ref.Port, l.Port) != l.Port {
+		if ptr.Deref(p.ref.SectionName, l.Name) != l.Name || ptr.Deref(p.ref.Port, l.Port) != l.Port {
 			continue
 		}
 		named = true
@@ -471,7 +464,7 @@ func (c *compiler) allows(g *gateway, l *listener, r *route) bool {
 	}
 	from, selector := "Same", (*metav1.LabelSelector)(nil)
 	if l.AllowedRoutes != nil && l.AllowedRoutes.Namespaces != nil {
-		from, selector = value(l.AllowedRoutes.Namespaces.From, from), l.AllowedRoutes.Namespaces.Selector
+		from, selector = ptr.Deref(l.AllowedRoutes.Namespaces.From, from), l.AllowedRoutes.Namespaces.Selector
 	}
 	switch from {
 	case "All":

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/coracle-io/coracle/internal/ingress/table"
 )
 
@@ -96,7 +98,7 @@ func parseMatch(kind string, m *Match) (place, *verdict) {
 	text := "/"
 	if kind == KindGRPC {
 		if m.Method != nil {
-			if t := value(m.Method.Type, "Exact"); t != "Exact" {
+			if t := ptr.Deref(m.Method.Type, "Exact"); t != "Exact" {
 				return place{}, unsupported("methods of the type %s are not supported", t)
 			}
 			switch service, method := m.Method.Service, m.Method.Name; {
@@ -110,8 +112,8 @@ func parseMatch(kind string, m *Match) (place, *verdict) {
 		}
 	} else {
 		if m.Path != nil {
-			text = value(m.Path.Value, "/")
-			switch t := value(m.Path.Type, "PathPrefix"); t {
+			text = ptr.Deref(m.Path.Value, "/")
+			switch t := ptr.Deref(m.Path.Type, "PathPrefix"); t {
 			case "PathPrefix":
 			case "Exact":
 				p.kind = table.Exact
@@ -151,7 +153,7 @@ func parseMatch(kind string, m *Match) (place, *verdict) {
 func parseValues(what string, all []ValueMatch, canonical func(string) string) ([]table.Pair, *verdict) {
 	var pairs []table.Pair
 	for _, m := range all {
-		if t := value(m.Type, "Exact"); t != "Exact" {
+		if t := ptr.Deref(m.Type, "Exact"); t != "Exact" {
 			return nil, unsupported("%s of the type %s are not supported", what, t)
 		}
 		name := canonical(m.Name)
@@ -210,7 +212,7 @@ func (c *compiler) targets(r *route, rule *Rule) ([]table.Target, *verdict) {
 		if wrong != nil && r.resolved.ok {
 			r.resolved = *wrong
 		}
-		weight := min(max(int(value(ref.Weight, 1)), 0), maxWeight)
+		weight := min(max(int(ptr.Deref(ref.Weight, 1)), 0), maxWeight)
 		sum += weight
 		all = append(all, table.Target{Backend: b, Weight: weight})
 	}
@@ -222,10 +224,10 @@ func (c *compiler) targets(r *route, rule *Rule) ([]table.Target, *verdict) {
 
 // target returns the backend of a reference, and why it is not as the user wants it.
 func (c *compiler) target(r *route, ref *BackendRef) (*table.Backend, *verdict) {
-	namespace := value(ref.Namespace, r.Namespace)
+	namespace := ptr.Deref(ref.Namespace, r.Namespace)
 	name := namespace + "/" + ref.Name
 	invalid := r.missing(name)
-	group, kind := value(ref.Group, ""), value(ref.Kind, "Service")
+	group, kind := ptr.Deref(ref.Group, ""), ptr.Deref(ref.Kind, "Service")
 	switch {
 	case group != "" || kind != "Service":
 		return invalid, &verdict{false, reasonInvalidKind, fmt.Sprintf("%s %s: only Services are backends", kind, ref.Name)}
@@ -269,7 +271,7 @@ func (c *compiler) addGrant(g *Grant) {
 		}
 		for _, to := range g.Spec.To[:min(len(g.Spec.To), maxOfGrant)] {
 			if to.Group == "" {
-				c.grants[grant{from.Kind, from.Namespace, to.Kind, g.Namespace, value(to.Name, ""), to.Name == nil}] = true
+				c.grants[grant{from.Kind, from.Namespace, to.Kind, g.Namespace, ptr.Deref(to.Name, ""), to.Name == nil}] = true
 			}
 		}
 	}
@@ -297,7 +299,7 @@ func parseFilters(kind string, all []Filter) (*table.Filters, *verdict) {
 		case f.Type == "RequestRedirect" && f.RequestRedirect != nil && kind == KindHTTP:
 			out.Redirect, wrong = parseRedirect(f)
 		case f.Type == "URLRewrite" && f.URLRewrite != nil && kind == KindHTTP:
-			out.Rewrite.Host = value(f.URLRewrite.Hostname, "")
+			out.Rewrite.Host = ptr.Deref(f.URLRewrite.Hostname, "")
 			out.Rewrite.Path, wrong = parsePathModifier(f.URLRewrite.Path)
 		default:
 			wrong = unsupported("filters of the type %s are not supported", f.Type)
@@ -327,7 +329,7 @@ func replacesPrefix(f *table.Filters) bool {
 // parseRedirect returns the redirection of a filter.
 func parseRedirect(f *Filter) (*table.Redirect, *verdict) {
 	of := f.RequestRedirect
-	to := &table.Redirect{Scheme: value(of.Scheme, ""), Host: value(of.Hostname, ""), Port: value(of.Port, 0), Code: value(of.StatusCode, http.StatusFound)}
+	to := &table.Redirect{Scheme: ptr.Deref(of.Scheme, ""), Host: ptr.Deref(of.Hostname, ""), Port: ptr.Deref(of.Port, 0), Code: ptr.Deref(of.StatusCode, http.StatusFound)}
 	if to.Scheme != "" && to.Scheme != "http" && to.Scheme != "https" {
 		return nil, unsupported("scheme %q of a redirection: want http or https", to.Scheme)
 	}

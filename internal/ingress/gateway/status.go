@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // features returns the names of the supported features of the specification, sorted.
@@ -86,7 +87,7 @@ func (p *Plan) attachedRoutes() map[*listener]int32 {
 func (g *gateway) has() []string {
 	var all []string
 	for _, a := range g.Status.Addresses {
-		if value(a.Type, "IPAddress") == "IPAddress" {
+		if ptr.Deref(a.Type, "IPAddress") == "IPAddress" {
 			all = append(all, a.Value)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Group is the API group of the Gateway API.
@@ -129,8 +130,8 @@ type Route struct {
 func (r *Route) Services(visit func(namespace, name string)) {
 	for i := range r.Spec.Rules {
 		for _, ref := range r.Spec.Rules[i].BackendRefs {
-			if value(ref.Kind, "Service") == "Service" {
-				visit(value(ref.Namespace, r.Namespace), ref.Name)
+			if ptr.Deref(ref.Kind, "Service") == "Service" {
+				visit(ptr.Deref(ref.Namespace, r.Namespace), ref.Name)
 			}
 		}
 	}

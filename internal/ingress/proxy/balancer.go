@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/coracle-io/coracle/internal/ingress/table"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 const (
@@ -78,19 +79,7 @@ func newBalancer(m *Metrics, route func(*exchange) *table.Route) *balancer {
 			table.HTTP1: transport(func(p *http.Protocols) { p.SetHTTP1(true) }),
 			table.H2C:   transport(func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }),
 		},
-		metrics: m, route: route, pause: pause,
-	}
-}
-
-// pause waits, and returns false if ctx ends before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+		metrics: m, route: route, pause: supervise.Pause,
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/coracle-io/coracle/internal/freeport"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // dead returns an endpoint that refuses connections.
@@ -170,7 +171,7 @@ func TestRollingUpdateLosesNoRequest(t *testing.T) {
 		next, at := start()
 		p.Set(tableOf(t, routeTo(endpoint, at)))
 		for before := asked.Load(); asked.Load() < before+20 && lost.Load() == 0; { // all of them have met both
-			pause(ctx, time.Millisecond)
+			supervise.Pause(ctx, time.Millisecond)
 		}
 		// The endpoint ends before the table says so, as a pod may.
 		server.Close()

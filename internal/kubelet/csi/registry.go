@@ -201,12 +201,8 @@ func (r *Registry) run(ctx context.Context) {
 		if r.tryEnsure(ctx) {
 			break
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !supervise.Pause(ctx, wait) {
 			return
-		case <-timer.C:
 		}
 	}
 	var group supervise.WaitGroup

@@ -289,11 +289,9 @@ func (m *Manager) PodHints(pod *v1.Pod) topologymanager.Hints {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	names := map[string]bool{}
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			for name := range m.wanted(pod, &list[i]) {
-				names[name] = true
-			}
+	for c := range podquery.Containers(&pod.Spec) {
+		for name := range m.wanted(pod, c) {
+			names[name] = true
 		}
 	}
 	out := topologymanager.Hints{}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/fairevict"
 	"github.com/coracle-io/coracle/internal/printable"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // The health of a device counts for healthTimeout unless its driver says how
@@ -165,12 +166,7 @@ func (m *Manager) watchHealth(ctx context.Context, p *plugin) {
 			klog.FromContext(ctx).Info("The health of a driver's devices is not known, will ask again", "driver", p.driver, "err", bounded(text), "every", healthRetry)
 			logged = text
 		}
-		timer := time.NewTimer(healthRetry)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-		case <-timer.C:
-		}
+		supervise.Pause(ctx, healthRetry)
 	}
 }
 

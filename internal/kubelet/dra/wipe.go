@@ -39,12 +39,8 @@ func (r *Registry) wipe(ctx context.Context) {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Deleting the ResourceSlices of the node failed, will try again", "in", wait)
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !supervise.Pause(ctx, wait) {
 			return
-		case <-timer.C:
 		}
 	}
 	supervise.Every(ctx, lookPeriod, func() {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // The signals that thresholds watch.
@@ -348,18 +349,15 @@ func evictionMessage(t *Threshold, f node.Free, c candidate) (string, map[string
 	}
 	message := fmt.Sprintf("The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name, threshold.String(), resource.NewQuantity(left, format))
 	var containers, usage []string
-	for _, list := range [][]v1.Container{c.Pod.Spec.InitContainers, c.Pod.Spec.Containers} {
-		for i := range list {
-			container := &list[i]
-			used, known := c.Containers[container.Name]
-			request := container.Resources.Requests[name]
-			if !known || used <= amount.Value(request) {
-				continue
-			}
-			amount := resource.NewQuantity(used, format).String()
-			message += fmt.Sprintf("Container %s was using %s, request is %s, has larger consumption of %s. ", container.Name, amount, request.String(), name)
-			containers, usage = append(containers, container.Name), append(usage, amount)
+	for container := range podquery.Containers(&c.Pod.Spec) {
+		used, known := c.Containers[container.Name]
+		request := container.Resources.Requests[name]
+		if !known || used <= amount.Value(request) {
+			continue
 		}
+		amount := resource.NewQuantity(used, format).String()
+		message += fmt.Sprintf("Container %s was using %s, request is %s, has larger consumption of %s. ", container.Name, amount, request.String(), name)
+		containers, usage = append(containers, container.Name), append(usage, amount)
 	}
 	return message, annotations(name, containers, usage)
 }

@@ -235,12 +235,18 @@ func (m *Manager) collected(ctx context.Context, err error, before bool) bool {
 // Free removes unused images until want bytes are free, as far as there are
 // any, and returns the number of bytes that it freed.
 func (m *Manager) Free(ctx context.Context, want int64) (freed int64) {
+	return m.remove(ctx, m.findUnused(ctx, m.config.Configuration.ImageMinimumGCAge.Duration, want))
+}
+
+// findUnused returns the images to remove in order to free want bytes, of those that were
+// last used at least minimum ago: none if it cannot find out which images are in use.
+func (m *Manager) findUnused(ctx context.Context, minimum time.Duration, want int64) []*runtimeapi.Image {
 	images, inUse, err := m.detect(ctx)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Finding the images in use failed, no image is removed")
-		return 0
+		return nil
 	}
-	return m.remove(ctx, unused(images, inUse, m.lastUsed, time.Now(), m.config.Configuration.ImageMinimumGCAge.Duration, want))
+	return unused(images, inUse, m.lastUsed, time.Now(), minimum, want)
 }
 
 // removeOld removes the images that have not been used for longer than
@@ -251,12 +257,7 @@ func (m *Manager) removeOld(ctx context.Context) {
 	if oldest == 0 {
 		return
 	}
-	images, inUse, err := m.detect(ctx)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Finding the images in use failed, no image is removed")
-		return
-	}
-	m.remove(ctx, unused(images, inUse, m.lastUsed, time.Now(), oldest, math.MaxInt64))
+	m.remove(ctx, m.findUnused(ctx, oldest, math.MaxInt64))
 }
 
 // removeExcess removes the images that were used least recently, if those that are not in
@@ -266,12 +267,7 @@ func (m *Manager) removeExcess(ctx context.Context) {
 	if *c.ImageGCHighThresholdPercent == 100 {
 		return
 	}
-	images, inUse, err := m.detect(ctx)
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Finding the images in use failed, no image is removed")
-		return
-	}
-	m.remove(ctx, inExcess(unused(images, inUse, m.lastUsed, time.Now(), c.ImageMinimumGCAge.Duration, math.MaxInt64), mostNames))
+	m.remove(ctx, inExcess(m.findUnused(ctx, c.ImageMinimumGCAge.Duration, math.MaxInt64), mostNames))
 }
 
 // remove removes images and returns the number of bytes that it freed.

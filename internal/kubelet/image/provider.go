@@ -27,6 +27,7 @@ import (
 	credentialv1 "k8s.io/kubelet/pkg/apis/credentialprovider/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/coracle-io/coracle/internal/bounded"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
@@ -275,12 +276,12 @@ func (p *provider) run(ctx context.Context, image string, by caller) (*credentia
 	}
 	program.Stdin = bytes.NewReader(request)
 	program.WaitDelay = time.Second // for what the program leaves behind with its output open
-	output, complaints := &bounded{most: maxPluginAnswer}, &bounded{most: 4 << 10}
+	output, complaints := bounded.NewBuffer(maxPluginAnswer), bounded.NewBuffer(4<<10)
 	program.Stdout, program.Stderr = output, complaints
 	if err := program.Run(); err != nil {
 		return nil, fmt.Errorf("%s: %w: %s", p.path, err, strings.TrimSpace(complaints.String()))
 	}
-	if output.cut {
+	if output.IsCut() {
 		return nil, fmt.Errorf("%s: the response is larger than %d bytes", p.path, maxPluginAnswer)
 	}
 	response := &credentialv1.CredentialProviderResponse{}
@@ -291,21 +292,4 @@ func (p *provider) run(ctx context.Context, image string, by caller) (*credentia
 		return nil, fmt.Errorf("%s: the response is a %s of %s, want a CredentialProviderResponse of %s", p.path, response.Kind, response.APIVersion, p.config.APIVersion)
 	}
 	return response, nil
-}
-
-// bounded keeps the first bytes that are written to it.
-type bounded struct {
-	bytes.Buffer
-	most int
-	cut  bool
-}
-
-var _ io.Writer = (*bounded)(nil)
-
-// Write implements io.Writer.
-func (b *bounded) Write(p []byte) (int, error) {
-	kept := p[:min(len(p), b.most-b.Len())]
-	b.cut = b.cut || len(kept) < len(p)
-	_, _ = b.Buffer.Write(kept)
-	return len(p), nil
 }

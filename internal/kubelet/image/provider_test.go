@@ -118,7 +118,7 @@ func TestCredentialProvidersThatFail(t *testing.T) {
 		"no answer":       "#!/bin/sh\n",
 		"other kind":      "#!/bin/sh\necho '{\"apiVersion\":\"v1\",\"kind\":\"Pod\"}'\n",
 		"no cache key":    plugin("", ""),
-		"too much output": "#!/bin/sh\nhead -c 2000000 /dev/zero\n",
+		"too much output": plugin("Image", "") + "head -c 2000000 /dev/zero | tr '\\0' ' '\n",
 	} {
 		p, _ := providersOf(t, program)
 		if got := p.Credentials(t.Context(), "a.example.com/one", nil); len(got) != 0 {

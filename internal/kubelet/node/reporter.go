@@ -214,7 +214,7 @@ func (r *Reporter) Run(ctx context.Context) {
 			return
 		}
 		log.V(2).Info("The node cannot be registered yet", "node", r.config.Name, "err", err)
-		sleep(ctx, wait)
+		supervise.Pause(ctx, wait)
 	}
 	background.Go(ctx, func() { r.watch(ctx) })
 	background.Go(ctx, func() { r.lease(ctx) })
@@ -256,16 +256,6 @@ const (
 	notReadyPeriod = 250 * time.Millisecond
 	failedPeriod   = 5 * time.Second
 )
-
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
 
 func (r *Reporter) labels() map[string]string {
 	labels := map[string]string{

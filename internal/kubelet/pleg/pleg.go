@@ -114,12 +114,7 @@ func (g *Generator) follow(ctx context.Context, events chan *runtimeapi.Containe
 		replace(connected, false)
 		if ctx.Err() == nil {
 			supervise.LogFailure(ctx, "events", err, "The runtime's event stream ended, listing until it is back")
-			timer := time.NewTimer(fastRelist)
-			select {
-			case <-ctx.Done():
-			case <-timer.C:
-			}
-			timer.Stop()
+			supervise.Pause(ctx, fastRelist)
 		}
 	}
 }

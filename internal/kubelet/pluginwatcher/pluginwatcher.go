@@ -177,12 +177,8 @@ func (w *Watcher) serve(ctx context.Context, p *plugin) {
 			return
 		}
 		log.Error(err, "Registering a plugin failed, will try again", "in", wait)
-		timer := time.NewTimer(wait)
-		select {
-		case <-attempts.Done():
-			timer.Stop()
+		if !supervise.Pause(attempts, wait) {
 			return
-		case <-timer.C:
 		}
 	}
 }

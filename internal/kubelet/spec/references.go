@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // ReferenceKind is the kind of an object that pods refer to.
@@ -41,10 +43,8 @@ func References(pod *v1.Pod) []Reference {
 	for i := range pod.Spec.Volumes {
 		r.volume(&pod.Spec.Volumes[i])
 	}
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			r.environment(&list[i])
-		}
+	for c := range podquery.Containers(&pod.Spec) {
+		r.environment(c)
 	}
 	for _, s := range pod.Spec.ImagePullSecrets {
 		r.add(SecretReference, s.Name)

@@ -117,7 +117,7 @@ func Generate(in Input) v1.PodStatus {
 	switch previous := in.Previous.Phase; {
 	case in.Failed != nil:
 		out.Phase, out.Reason, out.Message = v1.PodFailed, in.Failed.Reason, in.Failed.Message
-	case previous == v1.PodFailed || previous == v1.PodSucceeded:
+	case podquery.Ended(previous):
 		out.Phase, out.Reason, out.Message = previous, in.Previous.Reason, in.Previous.Message
 	default:
 		out.Phase = phase(in, &out)

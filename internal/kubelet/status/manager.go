@@ -188,7 +188,7 @@ func (w *Manager) write(ctx context.Context, uid types.UID, e *entry) {
 		}
 		if wait := e.turn(time.Now()); wait > 0 {
 			w.mu.Unlock()
-			pause(ctx, wait)
+			supervise.Pause(ctx, wait)
 			continue
 		}
 		pod, status, dirty, remove := e.pod, e.status, e.dirty, e.remove
@@ -238,16 +238,8 @@ func (w *Manager) write(ctx context.Context, uid types.UID, e *entry) {
 			if ctx.Err() == nil {
 				log.Error(err, "Writing the pod's status failed, will try again", "pod", klog.KObj(pod), "in", wait)
 			}
-			pause(ctx, wait)
+			supervise.Pause(ctx, wait)
 		}
-	}
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, wait time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(wait):
 	}
 }
 

@@ -287,13 +287,11 @@ func (m *Manager) aligned(counter prometheus.Counter) {
 // containers come first, or -1 if none does.
 func lastRunning(pod *v1.Pod, running func(container string) bool) int {
 	last, at := -1, 0
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if running(list[i].Name) {
-				last = at
-			}
-			at++
+	for c := range podquery.Containers(&pod.Spec) {
+		if running(c.Name) {
+			last = at
 		}
+		at++
 	}
 	return last
 }

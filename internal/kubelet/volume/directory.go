@@ -210,7 +210,7 @@ func (v *Manager) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (strin
 		return path, nil
 	}
 	if err := v.hold(pod.UID, vol, path, before == ""); err != nil {
-		return "", failed(pv, "MountVolume.SetUp", "MapVolume.MapPodDevice", err)
+		return "", setUpFailed(pv, err)
 	}
 	return path, nil
 }
@@ -272,7 +272,7 @@ func (v *Manager) persistentOf(ctx context.Context, pod *v1.Pod, vol *v1.Volume)
 	}
 	if isBlock(pv) {
 		if err := v.checkDevice(pv, path); err != nil {
-			return "", failed(pv, "MountVolume.SetUp", "MapVolume.MapPodDevice", err)
+			return "", setUpFailed(pv, err)
 		}
 		return path, v.setReady(pod.UID, vol, pv)
 	}
@@ -319,7 +319,7 @@ func (v *Manager) persistent(pv *v1.PersistentVolume) (string, error) {
 	case pv.Spec.HostPath != nil:
 		path, err := v.hostPath(pv.Spec.HostPath)
 		if err != nil {
-			return "", failed(pv, "MountVolume.SetUp", "MapVolume.MapPodDevice", err)
+			return "", setUpFailed(pv, err)
 		}
 		return path, nil
 	case pv.Spec.Local != nil:

@@ -25,6 +25,11 @@ func failed(pv *v1.PersistentVolume, step, blockStep string, err error) error {
 	return &csi.Failure{Step: step, Volume: pv.Name, Err: err}
 }
 
+// setUpFailed returns the error of the step in which a pod gets a persistent volume.
+func setUpFailed(pv *v1.PersistentVolume, err error) error {
+	return failed(pv, "MountVolume.SetUp", "MapVolume.MapPodDevice", err)
+}
+
 // checkAffinity returns an error if a persistent volume belongs to other nodes than this
 // one, which newest returns. A pod that names its node itself, past the scheduler, may
 // have such a volume. If newest is nil, there is no error.
@@ -129,7 +134,7 @@ func (l *localVolume) mount() (string, error) {
 		err = mounter.Mount("none", path, "", slices.Concat([]string{"bind", "remount"}, mountOptions(l.pv)))
 	}
 	if err != nil {
-		return "", failed(l.pv, "MountVolume.SetUp", "MapVolume.MapPodDevice", err)
+		return "", setUpFailed(l.pv, err)
 	}
 	return path, nil
 }
@@ -144,7 +149,7 @@ func (l *localVolume) checkUsers() error {
 		err = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
 	}
 	if err != nil {
-		return failed(l.pv, "MountVolume.SetUp", "MapVolume.MapPodDevice", err)
+		return setUpFailed(l.pv, err)
 	}
 	return nil
 }

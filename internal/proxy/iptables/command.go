@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/coracle-io/coracle/internal/bounded"
 	"github.com/coracle-io/coracle/internal/netnamespace"
 	"github.com/coracle-io/coracle/internal/printable"
 )
@@ -82,33 +83,18 @@ func execute(netNS int) runner {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, program, args...)
-		output, message := &bounded{most: mostOutput}, &bounded{most: mostMessage}
+		output, message := bounded.NewBuffer(mostOutput), bounded.NewBuffer(mostMessage)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), output, message
 		cmd.WaitDelay = time.Second
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // when this thread ends
 		if err := netnamespace.Do(netNS, cmd.Run); err != nil {
-			return "", fmt.Errorf("%s: %w: %s", program, err, printable.Line(message.kept.String()))
+			return "", fmt.Errorf("%s: %w: %s", program, err, printable.Line(message.String()))
 		}
-		if output.cut {
+		if output.IsCut() {
 			return "", fmt.Errorf("%s: the output is longer than %d bytes", program, mostOutput)
 		}
-		return output.kept.String(), nil
+		return output.String(), nil
 	}
-}
-
-// bounded keeps the first bytes that are written to it.
-type bounded struct {
-	most int
-	kept bytes.Buffer
-	cut  bool // there were more
-}
-
-// Write implements io.Writer.
-func (b *bounded) Write(data []byte) (int, error) {
-	room := min(len(data), b.most-b.kept.Len())
-	b.cut = b.cut || room < len(data)
-	b.kept.Write(data[:room])
-	return len(data), nil
 }
 
 // isNotThere reports whether a program has ended with the status for a chain or a table

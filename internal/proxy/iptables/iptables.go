@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/netnamespace"
+	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/conntrack"
 )
@@ -303,15 +304,10 @@ func (b *Backend) Owners() (list []string) {
 	return slices.Compact(list)
 }
 
-// usable returns the families whose programs are there and work.
+// usable returns the families whose programs are there and work. Without IPv6 in the
+// kernel, those of IPv6 fail.
 func usable() []family {
-	return slices.DeleteFunc(families(true), func(f family) bool { return f.missing() != "" || !f.is4() && !kernelHasIPv6() })
-}
-
-// kernelHasIPv6 reports whether the kernel has IPv6. Without it, programs fail.
-func kernelHasIPv6() bool {
-	_, err := os.Stat("/proc/net/if_inet6")
-	return err == nil
+	return slices.DeleteFunc(families(true), func(f family) bool { return f.missing() != "" || !f.is4() && !nft.KernelHasIPv6() })
 }
 
 func (b *Backend) removeOf(f family, may func(*saved) bool) error {

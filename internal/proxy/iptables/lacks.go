@@ -49,7 +49,7 @@ func (l lacks) without(f family, rules proxy.Rules, names []proxy.PortName) (lis
 	}
 	for _, name := range names {
 		if p := rules.Services.Get(name); p != nil && name.Family == f.name && (l.affinity(p) || l.protocol(name.Protocol)) {
-			list = append(list, labelOf(name))
+			list = append(list, name.Label())
 		}
 	}
 	slices.Sort(list)

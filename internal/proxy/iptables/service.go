@@ -37,14 +37,6 @@ type service struct {
 	hash            string
 }
 
-// labelOf returns the name of a port of a Service, as in kube-proxy.
-func labelOf(name proxy.PortName) string {
-	if name.Port == "" {
-		return name.NamespacedName.String()
-	}
-	return name.NamespacedName.String() + ":" + name.Port
-}
-
 // ofService returns the part for a port of a Service. If the kernel lacks what its
 // session affinity needs, it is as without endpoints: that clients are refused is more
 // than that their packets leave the node.
@@ -56,7 +48,7 @@ func (s settings) ofService(name proxy.PortName, p *proxy.ServicePort) *part {
 		p = new(*p)
 		p.Cluster, p.Local = nil, nil
 	}
-	label, protocol := labelOf(name), protocolOf(name.Protocol)
+	label, protocol := name.Label(), protocolOf(name.Protocol)
 	w := &service{settings: s, part: newPart(), port: p, label: label, protocol: protocol, hash: hash(label + protocol)}
 	w.clusterIP()
 	outside := len(p.External)+len(p.LoadBalancer) > 0 || p.NodePort != 0

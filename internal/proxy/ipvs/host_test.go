@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/netnamespace"
 	"github.com/coracle-io/coracle/internal/netnstest"
+	"github.com/coracle-io/coracle/internal/nft"
 )
 
 // TestInterface makes the interface in a network namespace, changes its addresses, and
@@ -34,7 +35,7 @@ func TestInterface(t *testing.T) {
 		t.Errorf("the alias is %q: %v, %v", alias, exists, err)
 	}
 	want := addresses("10.96.0.20", "10.96.0.21")
-	if _, err := os.Stat("/proc/net/if_inet6"); err == nil {
+	if nft.KernelHasIPv6() {
 		want = append(want, netip.MustParseAddr("fd00:96::20"))
 	}
 	for range 2 { // what is there may be added and removed again

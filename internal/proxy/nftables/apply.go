@@ -77,12 +77,11 @@ func New(c Config) *Backend {
 
 // settings returns what all rules of a family depend on.
 func (b *Backend) settings(f nft.Family, rules proxy.Rules) settings {
-	return settings{family: f, local: b.local(f, rules), mark: b.config.Mark, masqueradeAll: b.config.MasqueradeAll, delivery: b.delivery}
+	return settings{family: f, pods: b.pods(f, rules), mark: b.config.Mark, masqueradeAll: b.config.MasqueradeAll, delivery: b.delivery}
 }
 
-func (b *Backend) local(f nft.Family, rules proxy.Rules) local {
-	t := b.config.Local.Of(f.Size == 4, b.config.ClusterCIDRs, rules)
-	return local{prefix: t.Range, name: t.Interface, isPrefix: t.IsPrefix}
+func (b *Backend) pods(f nft.Family, rules proxy.Rules) proxy.PodTraffic {
+	return b.config.Local.Of(f.Size == 4, b.config.ClusterCIDRs, rules)
 }
 
 // plan returns the table of a family for rules that differ from b.rules. Without the

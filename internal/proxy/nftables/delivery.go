@@ -39,7 +39,7 @@ func (b *Backend) Deliver(d Delivery) { b.delivery = d }
 // sameFrame reports whether two settings of a table that exists are the same. All other
 // settings never change.
 func (s settings) sameFrame(o settings) bool {
-	return s.local == o.local && slices.Equal(s.delivery.NodeAddresses, o.delivery.NodeAddresses)
+	return s.pods == o.pods && slices.Equal(s.delivery.NodeAddresses, o.delivery.NodeAddresses)
 }
 
 // The fixed sets of tables that leave connections to somebody else.

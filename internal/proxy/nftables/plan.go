@@ -97,7 +97,8 @@ func (r ruleset) put(set string, k key, t target) {
 // settings are what all rules of a family depend on.
 type settings struct {
 	family nft.Family
-	local  local
+	// pods recognizes the connections of this cluster's pods.
+	pods proxy.PodTraffic
 	// mark is the bit of the packet mark for packets to masquerade.
 	mark uint32
 	// masqueradeAll masquerades all connections to cluster IPs.
@@ -152,8 +153,8 @@ func (r part) fixed(f nft.Family, nodePorts proxy.NodePortRanges) {
 	switch {
 	case r.masqueradeAll:
 		services = append(services, nft.Rule{f.DestAddrPortIn(clusterIPs), setMark(r.mark)})
-	case r.local.isKnown():
-		services = append(services, nft.Rule{r.local.compare(f, expr.CmpOpNeq), f.DestAddrPortIn(clusterIPs), setMark(r.mark)})
+	case r.pods != proxy.PodTraffic{}:
+		services = append(services, nft.Rule{fromPods(f, r.pods, expr.CmpOpNeq), f.DestAddrPortIn(clusterIPs), setMark(r.mark)})
 	case r.delivery.IPVS: // the node itself takes the address of a Service to connect to it
 		services = append(services, nft.Rule{f.SourceAddrIn(clusterAddresses), f.DestAddrPortIn(clusterIPs), setMark(r.mark)})
 	}
@@ -256,8 +257,8 @@ func (r part) external(f nft.Family, id string, p *proxy.ServicePort) string {
 		r.chains[chain] = []nft.Rule{{setMark(r.mark)}, {nft.GoTo("svc-" + id)}}
 		return chain
 	}
-	if r.local.isKnown() {
-		r.chains[chain] = append(r.chains[chain], nft.Rule{r.local.compare(f, expr.CmpOpEq), nft.GoTo("svc-" + id)})
+	if (r.pods != proxy.PodTraffic{}) {
+		r.chains[chain] = append(r.chains[chain], nft.Rule{fromPods(f, r.pods, expr.CmpOpEq), nft.GoTo("svc-" + id)})
 	}
 	r.chains[chain] = append(r.chains[chain],
 		nft.Rule{fibLocal(true), setMark(r.mark)}, nft.Rule{fibLocal(true), nft.GoTo("svc-" + id)})
@@ -302,9 +303,10 @@ func (r part) endpoints(f nft.Family, chain string, name proxy.PortName, local b
 		return
 	}
 	var chains []string
+	id, inNames := identity(name), strings.NewReplacer(":", "-", ".", "-", "[", "", "]", "")
 	for _, e := range list {
-		own := strings.NewReplacer(":", "-", ".", "-", "[", "", "]", "").Replace("ep-" + identity(name) + "-" + e.String())
-		set := "aff-" + strings.TrimPrefix(own, "ep-")
+		endpoint := id + "-" + inNames.Replace(e.String())
+		own, set := "ep-"+endpoint, "aff-"+endpoint
 		r.affinity[set] = affinity
 		r.chains[own] = []nft.Rule{{remember(f, set, affinity)}, {dnatTo(f, e)}}
 		r.chains[chain] = append(r.chains[chain], nft.Rule{f.SourceAddrIn(set), nft.GoTo(own)})

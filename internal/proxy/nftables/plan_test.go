@@ -54,7 +54,7 @@ func TestPlan(t *testing.T) {
 		"host-port": hostPort,
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := planned(settings{local: local{prefix: proxytest.PodCIDR}}, rules)
+			got := planned(settings{pods: proxy.PodTraffic{Range: proxytest.PodCIDR}}, rules)
 			goldentest.Compare(t, filepath.Join("testdata", name+".txt"), got, *rewrite, "go test ./internal/proxy/nftables -rewrite")
 		})
 	}
@@ -77,7 +77,7 @@ func TestPlanOfDelivery(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := planned(settings{local: local{prefix: proxytest.PodCIDR}, delivery: d}, proxytest.RulesOf(&service))
+			got := planned(settings{pods: proxy.PodTraffic{Range: proxytest.PodCIDR}, delivery: d}, proxytest.RulesOf(&service))
 			goldentest.Compare(t, filepath.Join("testdata", name+".txt"), got, *rewrite, "go test ./internal/proxy/nftables -rewrite")
 		})
 	}
@@ -106,11 +106,11 @@ func TestPlanOfLocalTraffic(t *testing.T) {
 		settings     settings
 		first, local string // the first rules of chains; "" is none
 	}{
-		"by addresses": {settings{local: local{prefix: proxytest.PodCIDR}}, "ip saddr != 10.9.1.0/24 ", "ip saddr 10.9.1.0/24 goto svc-"},
-		"by a bridge":  {settings{local: local{name: "cni0"}}, `iifname != "cni0" `, `iifname "cni0" goto svc-`},
-		"by a prefix":  {settings{local: local{name: "cali", isPrefix: true}}, `iifname != "cali*" `, `iifname "cali*" goto svc-`},
+		"by addresses": {settings{pods: proxy.PodTraffic{Range: proxytest.PodCIDR}}, "ip saddr != 10.9.1.0/24 ", "ip saddr 10.9.1.0/24 goto svc-"},
+		"by a bridge":  {settings{pods: proxy.PodTraffic{Interface: "cni0"}}, `iifname != "cni0" `, `iifname "cni0" goto svc-`},
+		"by a prefix":  {settings{pods: proxy.PodTraffic{Interface: "cali", IsPrefix: true}}, `iifname != "cali*" `, `iifname "cali*" goto svc-`},
 		"not at all":   {settings{}, "", ""},
-		"all":          {settings{local: local{prefix: proxytest.PodCIDR}, masqueradeAll: true}, "ip daddr . meta l4proto . th dport @cluster-ips meta mark set", "ip saddr 10.9.1.0/24 goto svc-"},
+		"all":          {settings{pods: proxy.PodTraffic{Range: proxytest.PodCIDR}, masqueradeAll: true}, "ip daddr . meta l4proto . th dport @cluster-ips meta mark set", "ip saddr 10.9.1.0/24 goto svc-"},
 	} {
 		got := planned(c.settings, proxytest.RulesOf(service))
 		for chain, first := range map[string]string{"chain services\n\t": c.first, "chain ext-" + identity(onlyName(proxytest.RulesOf(service))) + "\n\t": c.local} {
@@ -132,7 +132,7 @@ func onlyName(rules proxy.Rules) proxy.PortName {
 // TestMasqueradeMark checks that the bit of the packet mark can be another one.
 func TestMasqueradeMark(t *testing.T) {
 	service := &proxy.ServicePort{ClusterIP: netip.MustParseAddr("10.96.0.20"), Port: 80, NodePort: 30080, Cluster: proxytest.Endpoints("10.9.1.3:8080")}
-	s := settings{family: nft.IPv4, mark: 1 << 20, local: local{prefix: proxytest.PodCIDR}}
+	s := settings{family: nft.IPv4, mark: 1 << 20, pods: proxy.PodTraffic{Range: proxytest.PodCIDR}}
 	got := newTable(s, proxytest.RulesOf(service)).String()
 	for _, want := range []string{"meta mark & 0x100000 != 0 meta mark set meta mark & 0xffefffff masquerade", "meta mark set meta mark | 0x100000\n"} {
 		if !strings.Contains(got, want) {

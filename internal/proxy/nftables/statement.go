@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/internal/nft"
+	"github.com/coracle-io/coracle/internal/proxy"
 )
 
 func isTCP() nft.Statement {
@@ -108,26 +109,15 @@ func notLoopback(f nft.Family) nft.Statement {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: p.Addr().AsSlice()})
 }
 
-// local recognizes connections of this cluster's pods: by their address, or by the
-// interface by which they arrive. The zero value recognizes none.
-type local struct {
-	prefix netip.Prefix
-	// name is the name of the interface, or with isPrefix what it begins with.
-	name     string
-	isPrefix bool
-}
-
-func (l local) isKnown() bool { return l != local{} }
-
-// compare matches connections of pods, or with expr.CmpOpNeq all others.
-func (l local) compare(f nft.Family, op expr.CmpOp) nft.Statement {
-	if l.prefix.IsValid() {
-		return sourcePrefix(f, l.prefix, op)
+// fromPods matches connections of pods, or with expr.CmpOpNeq all others.
+func fromPods(f nft.Family, pods proxy.PodTraffic, op expr.CmpOp) nft.Statement {
+	if pods.Range.IsValid() {
+		return sourcePrefix(f, pods.Range, op)
 	}
-	data, text := []byte(l.name), l.name+"*"
-	if !l.isPrefix {
-		data, text = make([]byte, unix.IFNAMSIZ), l.name
-		copy(data, l.name)
+	data, text := []byte(pods.Interface), pods.Interface+"*"
+	if !pods.IsPrefix {
+		data, text = make([]byte, unix.IFNAMSIZ), pods.Interface
+		copy(data, pods.Interface)
 	}
 	sign := ""
 	if op == expr.CmpOpNeq {

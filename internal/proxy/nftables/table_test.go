@@ -21,7 +21,7 @@ import (
 
 // own are the settings of the tables here.
 func own() settings {
-	return settings{family: nft.IPv4, mark: masqueradeMark, local: local{prefix: proxytest.PodCIDR}}
+	return settings{family: nft.IPv4, mark: masqueradeMark, pods: proxy.PodTraffic{Range: proxytest.PodCIDR}}
 }
 
 // TestFollowIsLikeANewTable changes rules at random, and compares the table that
@@ -185,7 +185,7 @@ func TestLocalTrafficOfTheNode(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		got, want := b.tables[nft.IPv4.Name].String(), newTable(settings{family: nft.IPv4, mark: masqueradeMark, local: b.local(nft.IPv4, rules)}, rules).String()
+		got, want := b.tables[nft.IPv4.Name].String(), newTable(settings{family: nft.IPv4, mark: masqueradeMark, pods: b.pods(nft.IPv4, rules)}, rules).String()
 		if got != want {
 			t.Errorf("with %v:\n%s\nwant\n%s", list, got, want)
 		}

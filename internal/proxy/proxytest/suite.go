@@ -146,9 +146,7 @@ func (s Suite) traffic(t *testing.T) {
 }
 
 func (s Suite) trafficIPv6(t *testing.T) {
-	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
-		t.Skip("the kernel has no IPv6")
-	}
+	netnstest.NeedsIPv6(t)
 	l := newLab(t, s.New, map[string]string{"client": "10.9.1.2", "a": "10.9.1.3"}, true)
 	l.Serve("a", 8080)
 	client := l.Members["client"]

@@ -143,7 +143,7 @@ func (b *Backend) listen(rules proxy.Rules) (served proxy.Rules, failure error) 
 		b.changed[name] = true
 		isNew, why := b.try(name, rules.Services.Get(name))
 		if isNew {
-			told = append(told, labelOf(name)+": "+why.Error())
+			told = append(told, name.Label()+": "+why.Error())
 		}
 		if failure == nil && why != nil && !errors.Is(why, errSCTP) {
 			failure = why
@@ -193,7 +193,7 @@ func (b *Backend) serve(name proxy.PortName, p *proxy.ServicePort) error {
 		l := b.listeners[t]
 		if l == nil {
 			var err error
-			if l, err = listen(b.ctx, b.netNS, labelOf(name), name.Protocol, name.Family, b.room); err != nil {
+			if l, err = listen(b.ctx, b.netNS, name.Label(), name.Protocol, name.Family, b.room); err != nil {
 				return err
 			}
 			b.listeners[t] = l
@@ -201,14 +201,6 @@ func (b *Backend) serve(name proxy.PortName, p *proxy.ServicePort) error {
 		l.set(endpoints, p.Affinity)
 	}
 	return nil
-}
-
-// labelOf returns the name of a port of a Service, as in kube-proxy.
-func labelOf(name proxy.PortName) string {
-	if name.Port == "" {
-		return name.NamespacedName.String()
-	}
-	return name.NamespacedName.String() + ":" + name.Port
 }
 
 // Intact implements proxy.Backend.
