@@ -192,9 +192,13 @@ func (n *Node) acceptRouters(ctx context.Context) {
 		return
 	}
 	network := podnet.New(networkConfig(n.settings))
+	failed := false // each report wakes who shows the status of components
 	apply := func() error {
 		err := network.AcceptRouters()
-		supervise.Report(ctx, "RouterAdvertisements", err)
+		if err != nil || failed {
+			supervise.Report(ctx, "RouterAdvertisements", err)
+		}
+		failed = err != nil
 		return err
 	}
 	applyloop.Loop{
