@@ -117,7 +117,7 @@ func keepRouters(note string) error {
 	if n.Boot != boot { // otherwise somebody has turned forwarding off since
 		n = forwardingNote{Boot: boot}
 	}
-	all, err := interfaces6()
+	all, err := interfaces6(isHardware)
 	if err != nil {
 		return err
 	}
@@ -197,12 +197,12 @@ func (n *Network) AcceptRouters() error {
 	if err != nil || note == "" {
 		return err
 	}
-	had, _, newest, err := laterHardware(note)
+	had, _, newest, err := n.laterHardware(note)
 	if err != nil || newest == had.Newest {
 		return err
 	}
 	return locked(note, func() error {
-		had, names, newest, err := laterHardware(note)
+		had, names, newest, err := n.laterHardware(note)
 		if err != nil || newest == had.Newest {
 			return err
 		}
@@ -224,26 +224,26 @@ func WatchInterfaces(ctx context.Context) (<-chan struct{}, error) {
 
 // laterHardware returns the note of this boot, an empty one if there is none, and what
 // later returns.
-func laterHardware(note string) (n forwardingNote, names []string, newest int, err error) {
-	n, err = readNote(note)
+func (n *Network) laterHardware(note string) (had forwardingNote, names []string, newest int, err error) {
+	had, err = readNote(note)
 	if errors.Is(err, fs.ErrNotExist) {
 		return forwardingNote{}, nil, 0, nil
 	}
 	boot, err2 := readSetting(bootFile)
-	if err := errors.Join(err, err2); err != nil || n.Boot != boot {
+	if err := errors.Join(err, err2); err != nil || had.Boot != boot {
 		return forwardingNote{}, nil, 0, err
 	}
-	all, err := interfaces6()
+	all, err := interfaces6(n.hardware)
 	if err != nil {
 		return forwardingNote{}, nil, 0, err
 	}
-	names, newest = n.later(all)
-	return n, names, newest, nil
+	names, newest = had.later(all)
+	return had, names, newest, nil
 }
 
-// interfaces6 returns the interfaces that have IPv6. Those of clusters and ports of bridges
-// are not among them: pods must not be taken for routers.
-func interfaces6() ([]interface6, error) {
+// interfaces6 returns the interfaces that have IPv6, and which of them are hardware. Those
+// of clusters and ports of bridges are not among them: pods must not be taken for routers.
+func interfaces6(hardware func(netlink.Link) bool) ([]interface6, error) {
 	links, err := netdump.Complete(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing interfaces: %w", err)
@@ -258,7 +258,7 @@ func interfaces6() ([]interface6, error) {
 		if is.Flags&net.FlagLoopback != 0 || clusternames.IsClusters(is.Name) || bridges[is.MasterIndex] {
 			continue
 		}
-		i := interface6{name: is.Name, index: is.Index, hardware: isHardware(link)}
+		i := interface6{name: is.Name, index: is.Index, hardware: hardware(link)}
 		i.acceptRA, err = readSetting(acceptRA(is.Name))
 		if err == nil {
 			i.forwards, err = readSetting(forwards(is.Name))

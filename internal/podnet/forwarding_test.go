@@ -248,6 +248,22 @@ func TestVirtualInterfacesThatComeLater(t *testing.T) {
 	expectNotes(t, n, 1)
 }
 
+// TestLaterHardwareKeepsRouters checks that router advertisements are accepted on hardware
+// that comes later, that who sets it otherwise decides, and that the removal restores it.
+func TestLaterHardwareKeepsRouters(t *testing.T) {
+	ns, n := newHost(t)
+	n.hardware = func(link netlink.Link) bool { return strings.HasPrefix(link.Attrs().Name, "usb") }
+	netnstest.Do(t, ns, func() error {
+		return errors.Join(
+			forward(n), set("default/accept_ra=1"), link(veth("usb0", "far0"), ""), link(veth("usb1", "far1"), ""),
+			n.AcceptRouters(), differ("usb0/accept_ra=2", "usb1/accept_ra=2", "far0/accept_ra=1"),
+			set("usb1/accept_ra=1"), n.AcceptRouters(), differ("usb0/accept_ra=2", "usb1/accept_ra=1"),
+			netlink.LinkDel(veth("far1", "")), n.Remove(), differ("usb0/accept_ra=1", "eth0/accept_ra=1", "all/forwarding=0"),
+		)
+	})
+	expectNotes(t, n, 0)
+}
+
 // TestTheKernelTellsOfInterfaces checks that nobody has to look again and again.
 func TestTheKernelTellsOfInterfaces(t *testing.T) {
 	ns := netnstest.New(t)

@@ -62,15 +62,16 @@ type Config struct {
 
 // Network is the pod network of a node.
 type Network struct {
-	config  Config
-	records string       // directory of the CNI library's records
-	bootID  string       // file with the id that the kernel gave to this boot
-	linkMTU atomic.Int64 // of the interface that had the address last; 0 before
+	config   Config
+	records  string                  // directory of the CNI library's records
+	bootID   string                  // file with the id that the kernel gave to this boot
+	hardware func(netlink.Link) bool // whether an interface is not made by software
+	linkMTU  atomic.Int64            // of the interface that had the address last; 0 before
 }
 
 // New returns the network. It changes nothing.
 func New(config Config) *Network {
-	return &Network{config: config, records: resultsDir, bootID: bootFile}
+	return &Network{config: config, records: resultsDir, bootID: bootFile, hardware: isHardware}
 }
 
 // Configure sets up the node's network for its pod CIDRs, at most one of each
