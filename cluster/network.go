@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -175,6 +176,34 @@ func (n *Node) pinAddresses(ctx context.Context) {
 	}
 	applyloop.Loop{
 		Name: "addresses of pods", Changed: changed, Apply: apply, Intact: pins.Intact, CheckPeriod: networkPeriod, RetryPeriod: networkPeriod,
+	}.Run(ctx)
+}
+
+// routerPeriod is the least time between two looks at the interfaces of the machine. The
+// kernel asks for router advertisements about a second after an interface is up.
+const routerPeriod = 200 * time.Millisecond
+
+// acceptRouters makes the machine accept router advertisements on hardware that comes while
+// it forwards IPv6 for clusters, until ctx ends.
+func (n *Node) acceptRouters(ctx context.Context) {
+	changed, err := podnet.WatchInterfaces(ctx)
+	if err != nil {
+		supervise.Report(ctx, "RouterAdvertisements", fmt.Errorf("watch the interfaces of this machine: %w", err))
+		return
+	}
+	network := podnet.New(networkConfig(n.settings))
+	failed := false // each report wakes who shows the status of components
+	apply := func() error {
+		err := network.AcceptRouters()
+		if err != nil || failed {
+			supervise.Report(ctx, "RouterAdvertisements", err)
+		}
+		failed = err != nil
+		return err
+	}
+	applyloop.Loop{
+		Name: "router advertisements", Changed: changed, Apply: apply, Intact: func() (bool, error) { return true, nil },
+		CheckPeriod: networkPeriod, RetryPeriod: networkPeriod, MinPeriod: routerPeriod,
 	}.Run(ctx)
 }
 

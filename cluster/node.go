@@ -219,7 +219,7 @@ func networkConfig(o *settings) podnet.Config {
 		c.CNIConfDir = o.Node.CNIConfDir
 	}
 	if !o.further() { // whose settings go with its namespace
-		c.Forwarding = filepath.Join(o.DataDir, "cni", "forwarding.json")
+		c.Forwarding = "/run"
 	}
 	c.ClusterCIDRs, c.ServiceCIDRs = prefixes(o.ClusterCIDR), prefixes(o.ServiceCIDR)
 	c.Encrypt = o.Encrypt && !o.further() // which has no tunnel
@@ -313,16 +313,19 @@ func (o *settings) purge(ctx context.Context) error {
 
 // purgeNetwork removes the network of one node.
 func (o *settings) purgeNetwork() error {
-	if err := podnet.New(networkConfig(o)).Remove(); err != nil {
-		return err
-	}
+	network := podnet.New(networkConfig(o))
 	if o.further() { // its rules go with its namespace
+		if err := network.Remove(); err != nil {
+			return err
+		}
 		return o.member().Remove()
 	}
 	proxy := component.NewProxy()
 	_ = o.set("ProxyArgs", proxy.AddFlags) // what is not the proxy's; with wrong arguments it never ran
 	proxy.Table = o.Node.NFTable
-	return errors.Join(proxy.RemoveRules(), newNetworkPolicy(o, "").RemoveRules())
+	// The network is last, so that two clusters that are removed at a time do not take each
+	// other's tables for those of a cluster that stays.
+	return errors.Join(proxy.RemoveRules(), newNetworkPolicy(o, "").RemoveRules(), network.Remove())
 }
 
 func purgeBundled(ctx context.Context, o *settings) error {
@@ -516,6 +519,9 @@ func (n *Node) follow(ctx context.Context, provider client.Provider) error {
 		AddFunc: take, UpdateFunc: func(_, obj any) { take(obj) },
 	}); err != nil {
 		return err
+	}
+	if !n.settings.further() { // whose interfaces are the cluster's
+		supervise.Go(ctx, func() { n.acceptRouters(ctx) })
 	}
 	if n.network == nil {
 		n.leaveNetwork(ctx)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +17,7 @@ import (
 
 // resolver answers on loopback, by UDP and TCP on one port, until the test
 // ends.
-func resolver(t *testing.T, answer func(w dns.ResponseWriter, q *dns.Msg)) string {
+func resolver(t testing.TB, answer func(w dns.ResponseWriter, q *dns.Msg)) string {
 	t.Helper()
 	packets, streams := listenBoth(t)
 	for _, server := range []*dns.Server{{PacketConn: packets}, {Listener: streams}} {
@@ -28,7 +27,7 @@ func resolver(t *testing.T, answer func(w dns.ResponseWriter, q *dns.Msg)) strin
 }
 
 // serve runs a server until the test ends.
-func serve(t *testing.T, server *dns.Server, answer func(w dns.ResponseWriter, q *dns.Msg)) {
+func serve(t testing.TB, server *dns.Server, answer func(w dns.ResponseWriter, q *dns.Msg)) {
 	t.Helper()
 	started := make(chan struct{})
 	ended := make(chan error, 1)
@@ -47,7 +46,7 @@ func serve(t *testing.T, server *dns.Server, answer func(w dns.ResponseWriter, q
 
 // listenBoth listens on one port of loopback by UDP and TCP. It retries if
 // another program has the TCP port.
-func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
+func listenBoth(t testing.TB) (net.PacketConn, net.Listener) {
 	t.Helper()
 	const attempts = 50
 	var failed error
@@ -66,7 +65,7 @@ func listenBoth(t *testing.T) (net.PacketConn, net.Listener) {
 	return nil, nil
 }
 
-func record(t *testing.T, text string) dns.RR {
+func record(t testing.TB, text string) dns.RR {
 	t.Helper()
 	rr, err := dns.NewRR(text)
 	if err != nil {
@@ -430,47 +429,6 @@ func TestResolversBehindSystemd(t *testing.T) {
 		if got := strings.Join(f.resolvers("example.com."), " "); got != c.want {
 			t.Errorf("%q with %s: %s, want %s", c.conf, c.uplinks, got, c.want)
 		}
-	}
-}
-
-// TestSearchPath counts what a pod's lookup of an external name costs with the search
-// path and the option ndots:5 that the kubelet gives it: all queries but the last two
-// are answered by the zone, and no resolver sees the cluster's names.
-func TestSearchPath(t *testing.T) {
-	var mu sync.Mutex
-	var forwarded []string
-	server := resolver(t, func(w dns.ResponseWriter, q *dns.Msg) {
-		mu.Lock()
-		forwarded = append(forwarded, strings.ToLower(q.Question[0].Name)+" "+dns.TypeToString[q.Question[0].Qtype])
-		mu.Unlock()
-		reply := new(dns.Msg).SetReply(q)
-		if q.Question[0].Qtype == dns.TypeA {
-			reply.Answer = []dns.RR{record(t, q.Question[0].Name+" 60 IN A 192.0.2.1")}
-		}
-		_ = w.WriteMsg(reply)
-	})
-	s := counting(server)
-	search := dns.ClientConfig{Search: []string{"default.svc.cluster.local", "svc.cluster.local", "cluster.local"}, Ndots: 5}
-	queries := 0
-	for _, name := range search.NameList("www.example.com") {
-		found := false
-		for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA} {
-			w := &writer{client: &net.UDPAddr{IP: net.IPv4(10, 244, 0, 5), Port: 5353}}
-			s.resolve(t.Context(), w, new(dns.Msg).SetQuestion(name, qtype))
-			queries++
-			if inCluster := strings.HasSuffix(name, ".cluster.local."); (w.reply.Rcode == dns.RcodeNameError) != inCluster {
-				t.Errorf("%s: %s", name, dns.RcodeToString[w.reply.Rcode])
-			}
-			found = found || len(w.reply.Answer) > 0
-		}
-		if found {
-			break
-		}
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	if want := []string{"www.example.com. A", "www.example.com. AAAA"}; queries != 8 || !slices.Equal(forwarded, want) {
-		t.Errorf("%d queries, of which a resolver gets %q", queries, forwarded)
 	}
 }
 

@@ -58,7 +58,7 @@ func listed(t *testing.T, dir string) []string {
 func clusterIn(t *testing.T, dir, name string) {
 	t.Helper()
 	files(t, dir, "coracle.log", "coracle.log.1", "etcd/member/snap/db", "etcd/member/wal/0.wal", "pki/ca.crt", "pki/ca.key", "pki/.lock", "pki/kubelet-n.crt", "pki/etcd-peer-n.key", "pki/.sa.key.coracle-12", ".settings.json.coracle-3",
-		"kubelet/pods/uid/volumes/x", "containerd/root/a/b", "containerd/config.toml", "logs/pods/p/0.log", "cni/conf/10.conflist", "cni/leases/l", "cni/forwarding.json")
+		"kubelet/pods/uid/volumes/x", "containerd/root/a/b", "containerd/config.toml", "logs/pods/p/0.log", "cni/conf/10.conflist", "cni/leases/l")
 	s := keptSettings(dir)
 	own := DefaultsOf(name, s.Slot)
 	s.Options.Name, s.Options.Node.NFTable, s.Options.Node.CgroupRoot = name, own.NFTable, own.Cgroup

@@ -39,7 +39,7 @@ func manifest() []string {
 // for the first node.
 func ofNode(dir string) []string {
 	var all []string
-	for _, name := range []string{"kubelet/", "containerd/", "logs/", "node/", "local-volumes/", "cni/conf/", "cni/leases/", "cni/forwarding.json"} {
+	for _, name := range []string{"kubelet/", "containerd/", "logs/", "node/", "local-volumes/", "cni/conf/", "cni/leases/"} {
 		all = append(all, dir+name)
 	}
 	return all

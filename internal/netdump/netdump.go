@@ -1,5 +1,5 @@
 // Package netdump reads lists from the kernel that another process's change may
-// interrupt.
+// interrupt, and tells of such changes.
 package netdump
 
 import (

@@ -3,18 +3,15 @@ package nodeaddress
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/netdump"
-	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Kernel is the machine that this process runs on, or its network namespace.
@@ -107,30 +104,5 @@ func (Kernel) DefaultRoutes(ipv4 bool) ([]Route, error) {
 
 // Watch implements Machine.
 func (Kernel) Watch(ctx context.Context) (<-chan struct{}, error) {
-	socket, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
-	if err != nil {
-		return nil, err
-	}
-	context.AfterFunc(ctx, socket.Close)
-	changed := make(chan struct{}, 1)
-	supervise.Go(ctx, func() {
-		for {
-			_, _, err := socket.Receive()
-			switch {
-			case ctx.Err() != nil:
-				return
-			case err == nil, errors.Is(err, unix.ENOBUFS): // that messages were lost is one, too
-			case errors.Is(err, unix.EINTR):
-				continue
-			default:
-				supervise.Fail(ctx, fmt.Errorf("watch the addresses of this machine: %w", err))
-				return
-			}
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		}
-	})
-	return changed, nil
+	return netdump.Watch(ctx, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 }

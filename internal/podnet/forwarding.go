@@ -1,6 +1,7 @@
 package podnet
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,9 +12,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/netdump"
@@ -26,14 +29,54 @@ const (
 	forwarding6 = settings6 + "/all/forwarding"
 )
 
+// threadNamespace is a link with the number of the network namespace of this thread.
+const threadNamespace = "/proc/thread-self/ns/net"
+
+// notePatience is how long a cluster waits for others that use the note.
+const notePatience = 10 * time.Second
+
 // bootFile has the id that the kernel gave to this boot.
 const bootFile = "/proc/sys/kernel/random/boot_id"
 
-// forwardingNote is what forwardIPv6 has changed.
+// forwardingNote is what clusters have changed for forwarding of IPv6 in this network
+// namespace. They share it, so that the last one of them restores the settings.
 type forwardingNote struct {
 	Boot       string   `json:"boot"`                 // the id of the boot that has the settings
 	Interfaces []string `json:"interfaces,omitempty"` // whose accept_ra was 1 and is 2, sorted
 	Forwarded  []string `json:"forwarded,omitempty"`  // interfaces that forwarded before, sorted; "default" are new ones
+	Newest     int      `json:"newest"`               // the highest index of the interfaces that were looked at
+}
+
+// interface6 is an interface with its settings of IPv6.
+type interface6 struct {
+	name     string
+	index    int
+	hardware bool
+	acceptRA string
+	forwards string
+}
+
+// note returns the file with the forwardingNote, "" for none.
+func (n *Network) note() (string, error) {
+	if n.config.Forwarding == "" {
+		return "", nil
+	}
+	namespace, err := os.Readlink(threadNamespace)
+	if err != nil {
+		return "", fmt.Errorf("finding this network namespace: %w", err)
+	}
+	number := strings.TrimSuffix(strings.TrimPrefix(namespace, "net:["), "]")
+	return filepath.Join(n.config.Forwarding, "coracle-ipv6-"+number+".json"), nil
+}
+
+// locked calls f while no other process reads or writes the note.
+func locked(note string, f func() error) error {
+	path := note + ".lock"
+	lock, err := sharedfile.Acquire(context.Background(), path, sharedfile.Holder{PID: os.Getpid()}, notePatience)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(), os.Remove(path), lock.Release())
 }
 
 // forwardIPv6 makes the kernel forward IPv6, if it does not. A machine that forwards
@@ -46,12 +89,18 @@ func forwardIPv6(note string) error {
 	if err != nil || on == "1" {
 		return err
 	}
-	if note != "" {
+	if note == "" {
+		return os.WriteFile(forwarding6, []byte("1"), 0o644)
+	}
+	return locked(note, func() error {
+		if on, err := readSetting(forwarding6); err != nil || on == "1" { // another cluster was first
+			return err
+		}
 		if err := keepRouters(note); err != nil {
 			return fmt.Errorf("accepting router advertisements while forwarding: %w", err)
 		}
-	}
-	return os.WriteFile(forwarding6, []byte("1"), 0o644)
+		return os.WriteFile(forwarding6, []byte("1"), 0o644)
+	})
 }
 
 // keepRouters makes the machine accept router advertisements also while it forwards, where
@@ -68,17 +117,64 @@ func keepRouters(note string) error {
 	if n.Boot != boot { // otherwise somebody has turned forwarding off since
 		n = forwardingNote{Boot: boot}
 	}
-	if err := n.look(); err != nil {
-		return err
-	}
-	content, err := json.Marshal(n)
+	all, err := interfaces6(isHardware)
 	if err != nil {
 		return err
 	}
-	if err := writeFile(note, content); err != nil {
+	if value, err := readSetting(forwards("default")); err == nil && value == "1" {
+		n.Forwarded = append(n.Forwarded, "default")
+	}
+	n.cover(all)
+	return n.accept(note, n.Interfaces)
+}
+
+// cover adds the interfaces that forward now, and those on which router advertisements are
+// accepted now, and would not be while forwarding.
+func (n *forwardingNote) cover(all []interface6) {
+	for _, i := range all {
+		n.Newest = max(n.Newest, i.index)
+		switch {
+		case i.forwards != "0":
+			n.Forwarded = append(n.Forwarded, i.name)
+		case i.acceptRA == "1":
+			n.Interfaces = append(n.Interfaces, i.name)
+		}
+	}
+	n.sort()
+}
+
+// later returns the hardware that has come since the note was written and would accept
+// router advertisements if it did not forward, and the highest index of what has come.
+// Other interfaces that come may lead to containers and virtual machines, which must not be
+// taken for routers. Each interface is looked at once, so that who sets it later decides.
+func (n *forwardingNote) later(all []interface6) (names []string, newest int) {
+	newest = n.Newest
+	for _, i := range all {
+		if !i.hardware || i.index <= n.Newest {
+			continue
+		}
+		newest = max(newest, i.index)
+		if i.forwards != "0" && i.acceptRA == "1" {
+			names = append(names, i.name)
+		}
+	}
+	return names, newest
+}
+
+func (n *forwardingNote) sort() {
+	for _, list := range []*[]string{&n.Interfaces, &n.Forwarded} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+}
+
+// accept writes the note, and makes the machine accept router advertisements on interfaces
+// in it also while it forwards.
+func (n *forwardingNote) accept(note string, names []string) error {
+	if err := n.write(note); err != nil {
 		return err
 	}
-	for _, name := range n.Interfaces {
+	for _, name := range names {
 		if err := changeSetting(acceptRA(name), "1", "2"); err != nil {
 			return err
 		}
@@ -86,73 +182,139 @@ func keepRouters(note string) error {
 	return nil
 }
 
-// look adds the interfaces that forward now, and those on which router advertisements are
-// accepted now, and would not be while forwarding. Those of clusters and ports of bridges
-// are not among them: pods must not be taken for routers.
-func (n *forwardingNote) look() error {
+func (n *forwardingNote) write(note string) error {
+	content, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	return writeFile(note, content)
+}
+
+// AcceptRouters makes the machine accept router advertisements on hardware that has come
+// since clusters made it forward IPv6. Without such a cluster it does nothing.
+func (n *Network) AcceptRouters() error {
+	note, err := n.note()
+	if err != nil || note == "" {
+		return err
+	}
+	had, _, newest, err := n.laterHardware(note)
+	if err != nil || newest == had.Newest {
+		return err
+	}
+	return locked(note, func() error {
+		had, names, newest, err := n.laterHardware(note)
+		if err != nil || newest == had.Newest {
+			return err
+		}
+		had.Interfaces = append(had.Interfaces, names...)
+		had.sort()
+		if err := had.accept(note, names); err != nil {
+			return err
+		}
+		had.Newest = newest // last, so that what failed is tried again
+		return had.write(note)
+	})
+}
+
+// WatchInterfaces returns a channel that receives after interfaces of the machine have
+// come, gone or changed, for AcceptRouters, until ctx ends.
+func WatchInterfaces(ctx context.Context) (<-chan struct{}, error) {
+	return netdump.Watch(ctx, unix.RTNLGRP_LINK)
+}
+
+// laterHardware returns the note of this boot, an empty one if there is none, and what
+// later returns.
+func (n *Network) laterHardware(note string) (had forwardingNote, names []string, newest int, err error) {
+	had, err = readNote(note)
+	if errors.Is(err, fs.ErrNotExist) {
+		return forwardingNote{}, nil, 0, nil
+	}
+	boot, err2 := readSetting(bootFile)
+	if err := errors.Join(err, err2); err != nil || had.Boot != boot {
+		return forwardingNote{}, nil, 0, err
+	}
+	all, err := interfaces6(n.hardware)
+	if err != nil {
+		return forwardingNote{}, nil, 0, err
+	}
+	names, newest = had.later(all)
+	return had, names, newest, nil
+}
+
+// interfaces6 returns the interfaces that have IPv6, and which of them are hardware. Those
+// of clusters and ports of bridges are not among them: pods must not be taken for routers.
+func interfaces6(hardware func(netlink.Link) bool) ([]interface6, error) {
 	links, err := netdump.Complete(netlink.LinkList)
 	if err != nil {
-		return fmt.Errorf("listing interfaces: %w", err)
+		return nil, fmt.Errorf("listing interfaces: %w", err)
 	}
 	bridges := map[int]bool{}
 	for _, link := range links {
 		bridges[link.Attrs().Index] = link.Type() == "bridge"
 	}
-	if value, err := readSetting(forwards("default")); err == nil && value == "1" {
-		n.Forwarded = append(n.Forwarded, "default")
-	}
+	var all []interface6
 	for _, link := range links {
 		is := link.Attrs()
 		if is.Flags&net.FlagLoopback != 0 || clusternames.IsClusters(is.Name) || bridges[is.MasterIndex] {
 			continue
 		}
-		accepted, err := readSetting(acceptRA(is.Name))
-		forwarded, err2 := readSetting(forwards(is.Name))
-		switch err := errors.Join(err, err2); {
+		i := interface6{name: is.Name, index: is.Index, hardware: hardware(link)}
+		i.acceptRA, err = readSetting(acceptRA(is.Name))
+		if err == nil {
+			i.forwards, err = readSetting(forwards(is.Name))
+		}
+		switch {
 		case errors.Is(err, fs.ErrNotExist): // it was just removed, or has no IPv6
 		case err != nil:
-			return err
-		case forwarded != "0":
-			n.Forwarded = append(n.Forwarded, is.Name)
-		case accepted == "1":
-			n.Interfaces = append(n.Interfaces, is.Name)
+			return nil, err
+		default:
+			all = append(all, i)
 		}
 	}
-	for _, list := range []*[]string{&n.Interfaces, &n.Forwarded} {
-		slices.Sort(*list)
-		*list = slices.Compact(*list)
-	}
-	return nil
+	return all, nil
 }
 
+// isHardware reports whether an interface is not made by software, or is loopback.
+func isHardware(link netlink.Link) bool { return link.Type() == "device" }
+
+// need is who else needs forwarding of IPv6 on this machine.
+type need int
+
+const (
+	byNobody   need = iota
+	byPrograms      // programs that are no cluster
+	byCluster       // another cluster, which then restores the settings
+)
+
 // restoreIPv6 undoes what forwardIPv6 has noted, unless somebody else needs it or has
-// changed it since, and removes the note. needed reports whether another cluster or
-// program of this machine forwards IPv6; noted are the interfaces that are not its.
-func restoreIPv6(note string, needed func(noted []string) (bool, error)) error {
-	if err := sharedfile.RemoveUnfinished(note); err != nil {
-		return err
-	}
-	n, err := readNote(note)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	boot, err := readSetting(bootFile)
-	if err != nil {
-		return err
-	}
-	if n.Boot == boot { // otherwise the settings were gone with the machine's stop
-		keep, err := needed(n.Interfaces)
-		if err == nil && !keep {
-			err = n.undo()
-		}
-		if err != nil {
+// changed it since, and removes the note, unless another cluster is to do that. needed
+// returns who needs forwarding; noted are the interfaces that are not theirs.
+func restoreIPv6(note string, needed func(noted []string) (need, error)) error {
+	return locked(note, func() error {
+		if err := sharedfile.RemoveUnfinished(note); err != nil {
 			return err
 		}
-	}
-	return os.Remove(note)
+		n, err := readNote(note)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		boot, err2 := readSetting(bootFile)
+		if err := errors.Join(err, err2); err != nil {
+			return err
+		}
+		if n.Boot != boot { // the settings were gone with the machine's stop
+			return os.Remove(note)
+		}
+		switch by, err := needed(n.Interfaces); {
+		case err != nil || by == byCluster:
+			return err
+		case by == byNobody:
+			if err := n.undo(); err != nil {
+				return err
+			}
+		}
+		return os.Remove(note)
+	})
 }
 
 // undo restores the settings. Forwarding ends first, on all interfaces, so that no
@@ -174,45 +336,44 @@ func (n *forwardingNote) undo() error {
 	return nil
 }
 
-// othersForward reports whether there are signs that another cluster or program of this
-// machine needs forwarding of IPv6: tables of a cluster, or a virtual interface with an
-// address for any destination, such as a bridge of containers. noted are interfaces that
-// were there before.
-func (n *Network) othersForward(noted []string) (bool, error) {
+// othersForward returns who else of this machine seems to need forwarding of IPv6. The
+// signs are tables of a cluster, or a virtual interface with an address for any
+// destination, such as a bridge of containers. noted are interfaces that were there before.
+func (n *Network) othersForward(noted []string) (need, error) {
 	conn, err := nftables.New()
 	if err != nil {
-		return false, err
+		return byNobody, err
 	}
 	tables, err := conn.ListTables()
 	if err != nil {
-		return false, fmt.Errorf("listing nftables tables: %w", err)
+		return byNobody, fmt.Errorf("listing nftables tables: %w", err)
 	}
 	for _, t := range tables {
 		if cluster, ok := clusternames.ClusterOfTable(t.Name, []string{n.config.Name}); ok && cluster != n.config.Name {
-			return true, nil
+			return byCluster, nil
 		}
 	}
 	links, err := netdump.Complete(netlink.LinkList)
 	if err != nil {
-		return false, fmt.Errorf("listing interfaces: %w", err)
+		return byNobody, fmt.Errorf("listing interfaces: %w", err)
 	}
 	for _, link := range links {
 		name := link.Attrs().Name
-		if link.Type() == "device" || clusternames.IsClusters(name) || slices.Contains(noted, name) {
-			continue // hardware, and loopback
+		if isHardware(link) || clusternames.IsClusters(name) || slices.Contains(noted, name) {
+			continue
 		}
 		addresses, err := netdump.Complete(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V6) })
 		if err != nil && linkExists(link) {
-			return false, fmt.Errorf("listing the addresses of %s: %w", name, err)
+			return byNobody, fmt.Errorf("listing the addresses of %s: %w", name, err)
 		}
 		if slices.ContainsFunc(addresses, func(a netlink.Addr) bool {
 			address, _ := netip.AddrFromSlice(a.IP)
 			return address.IsGlobalUnicast()
 		}) {
-			return true, nil
+			return byPrograms, nil
 		}
 	}
-	return false, nil
+	return byNobody, nil
 }
 
 func acceptRA(name string) string { return filepath.Join(settings6, name, "accept_ra") }

@@ -1,10 +1,12 @@
 package podnet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,13 +61,11 @@ func bridge(name string) netlink.Link {
 }
 
 // newHost returns a namespace that does not forward, with the interfaces eth0 to eth3, a
-// port of a bridge and a bridge of a cluster, and the pod network there.
+// port of a bridge and a bridge of a cluster, and the pod network of the cluster t there.
 func newHost(t *testing.T) (netns.NsHandle, *Network) {
 	t.Helper()
 	netnstest.NeedsIPv6(t)
-	ns, dir := netnstest.New(t), t.TempDir()
-	n := New(Config{Name: "t", Forwarding: filepath.Join(dir, "cni", "forwarding.json"), CNIConfDir: filepath.Join(dir, "conf"), LeaseDir: filepath.Join(dir, "leases")})
-	n.records = filepath.Join(dir, "records")
+	ns, n := netnstest.New(t), networkOf(t, "t", t.TempDir())
 	netnstest.Do(t, ns, func() error {
 		err := errors.Join(
 			set("all/forwarding=0"), withoutDetection(),
@@ -89,6 +89,42 @@ func newHost(t *testing.T) (netns.NsHandle, *Network) {
 	return ns, n
 }
 
+// networkOf returns the pod network of a cluster whose notes are in a directory.
+func networkOf(t *testing.T, name, notes string) *Network {
+	t.Helper()
+	dir := t.TempDir()
+	n := New(Config{Name: name, Forwarding: notes, CNIConfDir: filepath.Join(dir, "conf"), LeaseDir: filepath.Join(dir, "leases")})
+	n.records = filepath.Join(dir, "records")
+	return n
+}
+
+// forward makes the machine forward IPv6 for a cluster.
+func forward(n *Network) error {
+	note, err := n.note()
+	if err != nil {
+		return err
+	}
+	return forwardIPv6(note)
+}
+
+// change writes a note.
+func change(n *Network, content string) error {
+	note, err := n.note()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(note, []byte(content), 0o600)
+}
+
+// expectNotes checks how many files the clusters of a machine have in their directory.
+func expectNotes(t *testing.T, n *Network, want int) {
+	t.Helper()
+	left, err := os.ReadDir(n.config.Forwarding)
+	if err != nil || len(left) != want {
+		t.Errorf("the files of clusters are %v, %v; want %d", left, err, want)
+	}
+}
+
 // TestForwardingKeepsRouters checks on which interfaces router advertisements are accepted
 // while the machine forwards, and that the removal restores them, once and with forwarding.
 func TestForwardingKeepsRouters(t *testing.T) {
@@ -96,70 +132,154 @@ func TestForwardingKeepsRouters(t *testing.T) {
 	others := []string{"eth1/accept_ra=0", "eth2/accept_ra=2", "eth3/accept_ra=1", "port/accept_ra=1", "br0/accept_ra=0"}
 	netnstest.Do(t, ns, func() error {
 		for range 2 { // the second time, the note must say the same
-			if err := errors.Join(forwardIPv6(n.config.Forwarding), differ(append(others, "all/forwarding=1", "eth0/accept_ra=2", "cor-t/accept_ra=1")...)); err != nil {
+			if err := errors.Join(forward(n), differ(append(others, "all/forwarding=1", "eth0/accept_ra=2", "cor-t/accept_ra=1")...)); err != nil {
 				return err
 			}
 		}
-		if err := errors.Join(set("all/forwarding=0"), forwardIPv6(n.config.Forwarding), differ("all/forwarding=1", "eth0/accept_ra=2")); err != nil {
+		if err := errors.Join(set("all/forwarding=0"), forward(n), differ("all/forwarding=1", "eth0/accept_ra=2")); err != nil {
 			return fmt.Errorf("after somebody has turned it off: %w", err)
 		}
 		return errors.Join(n.Remove(), differ(append(others, "all/forwarding=0", "eth0/forwarding=0", "eth3/forwarding=1", "eth0/accept_ra=1")...), n.Remove())
 	})
-	if _, err := os.Stat(n.config.Forwarding); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the note is left: %v", err)
-	}
+	expectNotes(t, n, 0)
 }
 
 // TestForwardingStays checks that settings stay that somebody else has made, or needs.
 func TestForwardingStays(t *testing.T) {
 	for name, c := range map[string]struct {
-		before, then func(note string) error
+		before, then func(n *Network) error
 		want         []string
 	}{
 		"on before": {
-			func(string) error { return set("all/forwarding=1") }, nil, []string{"all/forwarding=1", "eth0/accept_ra=1"},
+			func(*Network) error { return set("all/forwarding=1") }, nil, []string{"all/forwarding=1", "eth0/accept_ra=1"},
 		},
-		"another cluster": {nil, func(string) error {
-			conn, err := nftables.New()
-			if err == nil {
-				conn.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "coracle-podnet-other"})
-				err = conn.Flush()
-			}
-			return err
-		}, []string{"all/forwarding=1", "eth0/accept_ra=2"}},
 		"containers of others": {
-			nil, func(string) error { return link(bridge("docker0"), "fd00:5::1/64") }, []string{"all/forwarding=1", "eth0/accept_ra=2"},
+			nil, func(*Network) error { return link(bridge("docker0"), "fd00:5::1/64") }, []string{"all/forwarding=1", "eth0/accept_ra=2"},
 		},
-		"changed since": {nil, func(string) error { return set("all/forwarding=0", "eth0/accept_ra=0") }, []string{"all/forwarding=0", "eth0/accept_ra=0"}},
-		"another boot": {nil, func(note string) error {
-			return os.WriteFile(note, []byte(`{"boot": "former", "interfaces": ["eth0"]}`), 0o600)
+		"changed since": {nil, func(*Network) error { return set("all/forwarding=0", "eth0/accept_ra=0") }, []string{"all/forwarding=0", "eth0/accept_ra=0"}},
+		"another boot": {nil, func(n *Network) error {
+			return change(n, `{"boot": "former", "interfaces": ["eth0"]}`)
 		}, []string{"all/forwarding=1", "eth0/accept_ra=2"}},
-		"a damaged note":       {nil, func(note string) error { return os.WriteFile(note, []byte(`{"boot`), 0o600) }, []string{"all/forwarding=1", "eth0/accept_ra=2"}},
-		"an interface is gone": {nil, func(string) error { return netlink.LinkDel(veth("eth0", "eth1")) }, []string{"all/forwarding=0"}},
+		"a damaged note":       {nil, func(n *Network) error { return change(n, `{"boot`) }, []string{"all/forwarding=1", "eth0/accept_ra=2"}},
+		"an interface is gone": {nil, func(*Network) error { return netlink.LinkDel(veth("eth0", "eth1")) }, []string{"all/forwarding=0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns, n := newHost(t)
-			note := n.config.Forwarding
 			netnstest.Do(t, ns, func() error {
 				if c.before != nil {
-					if err := c.before(note); err != nil {
+					if err := c.before(n); err != nil {
 						return err
 					}
 				}
-				if err := forwardIPv6(note); err != nil {
+				if err := forward(n); err != nil {
 					return err
 				}
 				if c.then != nil {
-					if err := c.then(note); err != nil {
+					if err := c.then(n); err != nil {
 						return err
 					}
 				}
 				return errors.Join(n.Remove(), differ(c.want...))
 			})
-			if _, err := os.Stat(note); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the note is left: %v", err)
-			}
+			expectNotes(t, n, 0)
 		})
+	}
+}
+
+// TestTheLastClusterEndsForwarding checks that settings stay when the cluster goes that has
+// made them, and that the last cluster of the machine restores them, also if it found
+// forwarding on. Clusters of another network namespace are not concerned.
+func TestTheLastClusterEndsForwarding(t *testing.T) {
+	ns, first := newHost(t)
+	second := networkOf(t, "u", first.config.Forwarding)
+	netnstest.Do(t, ns, func() error {
+		conn, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		for _, name := range []string{"t", "u"} {
+			conn.AddTable(table(name))
+		}
+		return errors.Join(conn.Flush(), forward(first), forward(second), first.Remove(), differ("all/forwarding=1", "eth0/accept_ra=2"))
+	})
+	expectNotes(t, first, 1)
+	elsewhere, other := netnstest.New(t), networkOf(t, "u", first.config.Forwarding)
+	netnstest.Do(t, elsewhere, other.Remove)
+	expectNotes(t, first, 1)
+	netnstest.Do(t, ns, func() error {
+		return errors.Join(second.Remove(), differ("all/forwarding=0", "eth0/accept_ra=1", "eth3/forwarding=1"))
+	})
+	expectNotes(t, first, 0)
+}
+
+// TestHardwareThatComesLater checks on which interfaces router advertisements are accepted
+// that come while the machine forwards.
+func TestHardwareThatComesLater(t *testing.T) {
+	var n forwardingNote
+	n.cover([]interface6{{"eth0", 2, true, "1", "0"}, {"eth1", 3, true, "0", "0"}, {"br0", 4, false, "1", "0"}, {"router0", 5, true, "1", "1"}})
+	if !slices.Equal(n.Interfaces, []string{"br0", "eth0"}) || !slices.Equal(n.Forwarded, []string{"router0"}) || n.Newest != 5 {
+		t.Errorf("noted before forwarding: %+v", n)
+	}
+	now := []interface6{
+		{"eth0", 2, true, "2", "1"}, {"eth1", 3, true, "1", "1"}, {"router0", 5, true, "1", "1"}, // which were there, whatever they have now
+		{"eth2", 6, true, "1", "0"}, // which does not forward
+		{"usb0", 7, true, "1", "1"}, {"wlan0", 8, true, "0", "1"}, {"veth0", 9, false, "1", "1"},
+	}
+	names, newest := n.later(now)
+	if !slices.Equal(names, []string{"usb0"}) || newest != 8 {
+		t.Errorf("accepted on %q, looked at up to %d; want usb0, and 8", names, newest)
+	}
+	n.Newest = newest
+	if names, newest := n.later(now); len(names) > 0 || newest != 8 {
+		t.Errorf("at the second look, accepted on %q, looked at up to %d", names, newest)
+	}
+}
+
+// TestVirtualInterfacesThatComeLater checks that nothing changes for interfaces behind which
+// containers may be, nor without a cluster that forwards.
+func TestVirtualInterfacesThatComeLater(t *testing.T) {
+	ns, n := newHost(t)
+	netnstest.Do(t, ns, func() error {
+		return errors.Join(
+			n.AcceptRouters(), differ("eth0/accept_ra=1"), forward(n), set("default/accept_ra=1"), link(veth("late0", "late1"), ""),
+			n.AcceptRouters(), differ("late0/accept_ra=1", "late1/accept_ra=1", "eth0/accept_ra=2"),
+		)
+	})
+	expectNotes(t, n, 1)
+}
+
+// TestLaterHardwareKeepsRouters checks that router advertisements are accepted on hardware
+// that comes later, that who sets it otherwise decides, and that the removal restores it.
+func TestLaterHardwareKeepsRouters(t *testing.T) {
+	ns, n := newHost(t)
+	n.hardware = func(link netlink.Link) bool { return strings.HasPrefix(link.Attrs().Name, "usb") }
+	netnstest.Do(t, ns, func() error {
+		return errors.Join(
+			forward(n), set("default/accept_ra=1"), link(veth("usb0", "far0"), ""), link(veth("usb1", "far1"), ""),
+			n.AcceptRouters(), differ("usb0/accept_ra=2", "usb1/accept_ra=2", "far0/accept_ra=1"),
+			set("usb1/accept_ra=1"), n.AcceptRouters(), differ("usb0/accept_ra=2", "usb1/accept_ra=1"),
+			netlink.LinkDel(veth("far1", "")), n.Remove(), differ("usb0/accept_ra=1", "eth0/accept_ra=1", "all/forwarding=0"),
+		)
+	})
+	expectNotes(t, n, 0)
+}
+
+// TestTheKernelTellsOfInterfaces checks that nobody has to look again and again.
+func TestTheKernelTellsOfInterfaces(t *testing.T) {
+	ns := netnstest.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var changed <-chan struct{}
+	netnstest.Do(t, ns, func() (err error) {
+		if changed, err = WatchInterfaces(ctx); err != nil {
+			return err
+		}
+		return link(veth("late0", "late1"), "")
+	})
+	select {
+	case <-changed:
+	case <-time.After(3 * time.Minute):
+		t.Error("the kernel did not tell of an interface")
 	}
 }
 

@@ -78,7 +78,7 @@ func (n *Network) ShareNodes() error {
 		return nil
 	}
 	if len(n.config.Nodes) > 0 {
-		if err := setKernel(n.config.Nodes, n.config.Forwarding); err != nil {
+		if err := n.Forward(n.config.Nodes); err != nil {
 			return err
 		}
 	}

@@ -36,9 +36,10 @@ type Config struct {
 	// belongs to the package.
 	CNIConfDir string
 	LeaseDir   string
-	// Forwarding is the file that notes what forwarding of IPv6 has changed on this
-	// machine, for Remove. Without it, interfaces stay as they are, and lose default
-	// routes of router advertisements: in the namespace of a further node.
+	// Forwarding is the directory, shared by all clusters of the machine, of the file
+	// that notes what forwarding of IPv6 has changed, for Remove. Without it, interfaces
+	// stay as they are, and lose default routes of router advertisements: in the
+	// namespace of a further node.
 	Forwarding string
 	// ClusterCIDRs are the ranges of all pods of the cluster. Traffic between
 	// them keeps its source address. The default is the node's own pod CIDRs.
@@ -62,15 +63,16 @@ type Config struct {
 
 // Network is the pod network of a node.
 type Network struct {
-	config  Config
-	records string       // directory of the CNI library's records
-	bootID  string       // file with the id that the kernel gave to this boot
-	linkMTU atomic.Int64 // of the interface that had the address last; 0 before
+	config   Config
+	records  string                  // directory of the CNI library's records
+	bootID   string                  // file with the id that the kernel gave to this boot
+	hardware func(netlink.Link) bool // whether an interface is not made by software
+	linkMTU  atomic.Int64            // of the interface that had the address last; 0 before
 }
 
 // New returns the network. It changes nothing.
 func New(config Config) *Network {
-	return &Network{config: config, records: resultsDir, bootID: bootFile}
+	return &Network{config: config, records: resultsDir, bootID: bootFile, hardware: isHardware}
 }
 
 // Configure sets up the node's network for its pod CIDRs, at most one of each
@@ -82,7 +84,7 @@ func (n *Network) Configure(podCIDRs []string) error {
 	if err != nil {
 		return err
 	}
-	if err := setKernel(prefixes, n.config.Forwarding); err != nil {
+	if err := n.Forward(prefixes); err != nil {
 		return err
 	}
 	if err := n.masquerade(prefixes); err != nil {
@@ -212,17 +214,16 @@ func kernelSettings(podCIDRs []netip.Prefix) []string {
 	return settings
 }
 
-// Forward sets the kernel up for traffic between pods, with addresses of the ranges'
-// families, and for Services between pods of one bridge, as Configure does.
+// Forward sets the kernel up for traffic between pods with addresses of the ranges'
+// families: it turns on forwarding, and netfilter for bridged packets. Without that, an
+// answer from one pod of the bridge to another bypasses the translation of the Service
+// address.
 func (n *Network) Forward(ranges []netip.Prefix) error {
-	return setKernel(ranges, n.config.Forwarding)
-}
-
-// setKernel turns on forwarding, and netfilter for bridged packets: without it,
-// an answer from one pod of the bridge to another bypasses the translation of
-// the Service address. note is as in forwardIPv6.
-func setKernel(podCIDRs []netip.Prefix, note string) error {
-	for _, path := range kernelSettings(podCIDRs) {
+	note, err := n.note()
+	if err != nil {
+		return err
+	}
+	for _, path := range kernelSettings(ranges) {
 		if path == forwarding6 {
 			if err := forwardIPv6(note); err != nil {
 				return fmt.Errorf("setting %s to 1: %w", path, err)

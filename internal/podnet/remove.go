@@ -16,7 +16,7 @@ import (
 // Remove removes the configuration, the leases, the CNI library's records of
 // its pods, the bridge with the pods' interfaces, the routes and the tunnel to the
 // pods of other nodes, and the nftables tables. It ends forwarding of IPv6 if that began
-// with this network, and nobody else is seen to need it.
+// with a cluster, and nobody else is seen to need it.
 // Calling it again is no error. Other kernel settings, such as forwarding of IPv4, stay,
 // because programs may rely on them.
 func (n *Network) Remove() error {
@@ -38,10 +38,12 @@ func (n *Network) Remove() error {
 	if err := n.removePins(); err != nil {
 		return fmt.Errorf("removing nftables table bridge %s: %w", table(n.config.Name).Name, err)
 	}
-	if n.config.Forwarding != "" {
-		if err := restoreIPv6(n.config.Forwarding, n.othersForward); err != nil {
-			return fmt.Errorf("ending the forwarding of IPv6: %w", err)
-		}
+	note, err := n.note()
+	if err == nil && note != "" {
+		err = restoreIPv6(note, n.othersForward)
+	}
+	if err != nil {
+		return fmt.Errorf("ending the forwarding of IPv6: %w", err)
 	}
 	if err := n.removeResults(); err != nil {
 		return err
