@@ -102,13 +102,13 @@ func wantConverted(t *testing.T, e *Entry, v *resource.Version) {
 // that nobody asked for, and never again.
 func TestOneCallForAll(t *testing.T) {
 	w := newFakeWebhook()
-	entries := inV1alpha1(1000, 100)
+	entries := inV1alpha1(callObjects, 100)
 	wantConverted(t, entries[7], &w.Version)
 	w.wantCalls(t, "one", 1)
 	if err := Convert(&w.Version, entries); err != nil {
 		t.Fatal(err)
 	}
-	w.wantCalls(t, "all", 999)
+	w.wantCalls(t, "all", callObjects-1)
 	for _, e := range entries {
 		wantConverted(t, e, &w.Version)
 	}
@@ -141,7 +141,7 @@ func must1(obj resource.Object, err error) resource.Object {
 	return obj
 }
 
-// TestCallsAreBounded checks that large objects are converted by several calls.
+// TestCallsAreBounded checks that large or many objects are converted by several calls.
 func TestCallsAreBounded(t *testing.T) {
 	w := newFakeWebhook()
 	entries := append(inV1alpha1(5, callSize/2), inV1alpha1(1, 2*callSize)...)
@@ -152,6 +152,10 @@ func TestCallsAreBounded(t *testing.T) {
 	for _, e := range entries {
 		wantConverted(t, e, &w.Version)
 	}
+	if err := Convert(&w.Version, inV1alpha1(callObjects+1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	w.wantCalls(t, "many", callObjects, 1)
 }
 
 // TestCallsAreShared checks that those who want an object that is being converted wait for it.
