@@ -131,6 +131,30 @@ func Convert(v *resource.Version, entries []*Entry) error {
 	return err
 }
 
+// ConvertEach converts the objects of entries as Convert does, and calls visit for each
+// of them in order, until it returns false. It asks the webhook for more only once it has
+// visited what was converted, so that a reader need not wait for all of them, and none is
+// dropped before its visit.
+func ConvertEach(v *resource.Version, entries []*Entry, visit func(*Entry) bool) error {
+	for len(entries) > 0 {
+		n, size := 0, 0
+		for n < len(entries) && (n == 0 || fits(n, size, entries[n])) {
+			size += entries[n].size
+			n++
+		}
+		if err := Convert(v, entries[:n]); err != nil {
+			return err
+		}
+		for _, e := range entries[:n] {
+			if !visit(e) {
+				return nil
+			}
+		}
+		entries = entries[n:]
+	}
+	return nil
+}
+
 // claim is the conversion of an entry that the caller has to make.
 type claim struct {
 	entry *Entry

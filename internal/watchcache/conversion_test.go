@@ -158,6 +158,37 @@ func TestCallsAreBounded(t *testing.T) {
 	w.wantCalls(t, "many", callObjects, 1)
 }
 
+// TestConvertEach checks that objects are visited before a webhook is asked for others.
+func TestConvertEach(t *testing.T) {
+	w := newFakeWebhook()
+	var steps []string
+	w.answer = func(names []string) error {
+		steps = append(steps, fmt.Sprint(names))
+		return nil
+	}
+	if err := ConvertEach(&w.Version, inV1alpha1(7, callSize/2), func(e *Entry) bool {
+		steps = append(steps, e.Name)
+		return e.Name != "boat2"
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"[boat0 boat1]", "boat0", "boat1", "[boat2 boat3]", "boat2"}; !slices.Equal(steps, want) {
+		t.Errorf("steps %q, want %q", steps, want)
+	}
+	if err := ConvertEach(&w.Version, inV1alpha1(2, 2*callSize), func(*Entry) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	w.wantCalls(t, "large", 2, 2, 1, 1)
+	failure := errors.New("out to lunch")
+	w.answer = func([]string) error { return failure }
+	if err := ConvertEach(&w.Version, inV1alpha1(2, 100), func(e *Entry) bool {
+		t.Errorf("%s is visited", e.Name)
+		return true
+	}); !errors.Is(err, failure) {
+		t.Errorf("failure: %v", err)
+	}
+}
+
 // TestCallsAreShared checks that those who want an object that is being converted wait for it.
 func TestCallsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
