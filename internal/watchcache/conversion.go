@@ -244,6 +244,9 @@ func (c *conversion) isDone() bool {
 // settle ends a claim with a conversion or an error, which is forgotten.
 func (c claim) settle(v *resource.Version, data []byte, err error, alone bool) {
 	c.data, c.err, c.alone = data, err, alone
+	if err == nil {
+		c.entry.markUsed() // a call may last longer than the time between two sweeps
+	}
 	if all := c.entry.conversions.Load(); err != nil && all != nil {
 		all.mu.Lock()
 		if all.of[v] == c.conversion {

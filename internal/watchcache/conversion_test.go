@@ -332,3 +332,21 @@ func TestConversionsAreSwept(t *testing.T) {
 	wantConverted(t, e, &w.Version)
 	w.wantCalls(t, "after it was dropped", 1)
 }
+
+// TestSweepDuringCall checks that a conversion is kept for a while after a long call.
+func TestSweepDuringCall(t *testing.T) {
+	w := newFakeWebhook()
+	e := inV1alpha1(1, 100)[0]
+	sweep := func() {
+		room := 0
+		e.sweep(&room)
+	}
+	w.answer = func([]string) error {
+		sweep()
+		return nil
+	}
+	wantConverted(t, e, &w.Version)
+	sweep()
+	wantConverted(t, e, &w.Version)
+	w.wantCalls(t, "swept", 1)
+}
