@@ -216,7 +216,7 @@ func (w *watcher) sendInitial(ctx context.Context, snapshot watchcache.Snapshot,
 }
 
 // visitInitial calls visit for the selected objects of a snapshot until it returns false.
-// A webhook that converts them is asked once for all.
+// A webhook that converts them is asked for many at a time.
 func (w *watcher) visitInitial(ctx context.Context, snapshot watchcache.Snapshot, visit func(*watchcache.Entry) bool) error {
 	if !w.asksWebhook() {
 		err := w.selected.Visit(ctx, snapshot, watchcache.Position{}, visit)
@@ -230,15 +230,13 @@ func (w *watcher) visitInitial(ctx context.Context, snapshot watchcache.Snapshot
 	if err = cmp.Or(w.unselectable(), err); err != nil {
 		return err
 	}
-	if err := watchcache.Convert(w.endpoint.Version, entries); err != nil {
-		return unencodable{err}
+	if failed := watchcache.ConvertEach(w.endpoint.Version, entries, func(e *watchcache.Entry) bool {
+		err = ctx.Err()
+		return err == nil && visit(e)
+	}); failed != nil {
+		return unencodable{failed}
 	}
-	for _, e := range entries {
-		if !visit(e) {
-			break
-		}
-	}
-	return nil
+	return err
 }
 
 // asksWebhook reports whether a webhook converts the objects that are sent. Metadata

@@ -27,10 +27,19 @@ import (
 // as the encodings are.
 const (
 	conversionRoom = 32 << 20
-	// callSize bounds the stored bytes of the objects in one call, for its memory, which
-	// is many times as much, and because the response has a bound, too.
-	callSize = 2 << 20
+	// conversionCost is the memory in bytes of an entry's conversions besides the JSON.
+	conversionCost = 400
+	// callSize and callObjects bound the objects in one call, by their stored bytes and
+	// their number. The memory of a call is many times callSize. Webhooks know calls for
+	// single objects, and may have little time, or a small bound of a request's body.
+	callSize    = 1 << 20
+	callObjects = 500
 )
+
+// fits reports whether an entry may join so many others, of size stored bytes, in a call.
+func fits(others, size int, e *Entry) bool {
+	return others < callObjects && size+e.size <= callSize
+}
 
 // conversions holds the conversions of an entry.
 type conversions struct {
@@ -39,9 +48,10 @@ type conversions struct {
 }
 
 // size returns the number of bytes that the conversions take.
-func (c *conversions) size() (bytes int) {
+func (c *conversions) size() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	bytes := conversionCost
 	for _, made := range c.of {
 		if made.isDone() {
 			bytes += len(made.data)
@@ -104,7 +114,7 @@ func (e *Entry) needsWebhook(v *resource.Version) bool {
 }
 
 // Convert converts the objects of entries to a version in one call of the webhook, or
-// several if they are large, so that In and ConvertedJSON need none for them. It asks
+// several if they are large or many, so that In and ConvertedJSON need none for them. It asks
 // only for those that nobody has asked for before. It does nothing if no webhook
 // converts to the version.
 func Convert(v *resource.Version, entries []*Entry) error {
@@ -119,6 +129,30 @@ func Convert(v *resource.Version, entries []*Entry) error {
 	}
 	_, err := convert(v, waiting)
 	return err
+}
+
+// ConvertEach converts the objects of entries as Convert does, and calls visit for each
+// of them in order, until it returns false. It asks the webhook for more only once it has
+// visited what was converted, so that a reader need not wait for all of them, and none is
+// dropped before its visit.
+func ConvertEach(v *resource.Version, entries []*Entry, visit func(*Entry) bool) error {
+	for len(entries) > 0 {
+		n, size := 0, 0
+		for n < len(entries) && (n == 0 || fits(n, size, entries[n])) {
+			size += entries[n].size
+			n++
+		}
+		if err := Convert(v, entries[:n]); err != nil {
+			return err
+		}
+		for _, e := range entries[:n] {
+			if !visit(e) {
+				return nil
+			}
+		}
+		entries = entries[n:]
+	}
+	return nil
 }
 
 // claim is the conversion of an entry that the caller has to make.
@@ -163,7 +197,7 @@ func claimAll(v *resource.Version, entries []*Entry, again bool) ([]*conversion,
 	var own []claim
 	size := 0
 	for i, e := range entries {
-		if size+e.size > callSize {
+		if !fits(len(own), size, e) {
 			if err := call(v, own); err != nil {
 				return nil, err
 			}
@@ -210,6 +244,9 @@ func (c *conversion) isDone() bool {
 // settle ends a claim with a conversion or an error, which is forgotten.
 func (c claim) settle(v *resource.Version, data []byte, err error, alone bool) {
 	c.data, c.err, c.alone = data, err, alone
+	if err == nil {
+		c.entry.markUsed() // a call may last longer than the time between two sweeps
+	}
 	if all := c.entry.conversions.Load(); err != nil && all != nil {
 		all.mu.Lock()
 		if all.of[v] == c.conversion {

@@ -102,13 +102,13 @@ func wantConverted(t *testing.T, e *Entry, v *resource.Version) {
 // that nobody asked for, and never again.
 func TestOneCallForAll(t *testing.T) {
 	w := newFakeWebhook()
-	entries := inV1alpha1(1000, 100)
+	entries := inV1alpha1(callObjects, 100)
 	wantConverted(t, entries[7], &w.Version)
 	w.wantCalls(t, "one", 1)
 	if err := Convert(&w.Version, entries); err != nil {
 		t.Fatal(err)
 	}
-	w.wantCalls(t, "all", 999)
+	w.wantCalls(t, "all", callObjects-1)
 	for _, e := range entries {
 		wantConverted(t, e, &w.Version)
 	}
@@ -141,7 +141,7 @@ func must1(obj resource.Object, err error) resource.Object {
 	return obj
 }
 
-// TestCallsAreBounded checks that large objects are converted by several calls.
+// TestCallsAreBounded checks that large or many objects are converted by several calls.
 func TestCallsAreBounded(t *testing.T) {
 	w := newFakeWebhook()
 	entries := append(inV1alpha1(5, callSize/2), inV1alpha1(1, 2*callSize)...)
@@ -151,6 +151,41 @@ func TestCallsAreBounded(t *testing.T) {
 	w.wantCalls(t, "large", 2, 2, 1, 1)
 	for _, e := range entries {
 		wantConverted(t, e, &w.Version)
+	}
+	if err := Convert(&w.Version, inV1alpha1(callObjects+1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	w.wantCalls(t, "many", callObjects, 1)
+}
+
+// TestConvertEach checks that objects are visited before a webhook is asked for others.
+func TestConvertEach(t *testing.T) {
+	w := newFakeWebhook()
+	var steps []string
+	w.answer = func(names []string) error {
+		steps = append(steps, fmt.Sprint(names))
+		return nil
+	}
+	if err := ConvertEach(&w.Version, inV1alpha1(7, callSize/2), func(e *Entry) bool {
+		steps = append(steps, e.Name)
+		return e.Name != "boat2"
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"[boat0 boat1]", "boat0", "boat1", "[boat2 boat3]", "boat2"}; !slices.Equal(steps, want) {
+		t.Errorf("steps %q, want %q", steps, want)
+	}
+	if err := ConvertEach(&w.Version, inV1alpha1(2, 2*callSize), func(*Entry) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	w.wantCalls(t, "large", 2, 2, 1, 1)
+	failure := errors.New("out to lunch")
+	w.answer = func([]string) error { return failure }
+	if err := ConvertEach(&w.Version, inV1alpha1(2, 100), func(e *Entry) bool {
+		t.Errorf("%s is visited", e.Name)
+		return true
+	}); !errors.Is(err, failure) {
+		t.Errorf("failure: %v", err)
 	}
 }
 
@@ -296,4 +331,22 @@ func TestConversionsAreSwept(t *testing.T) {
 	}
 	wantConverted(t, e, &w.Version)
 	w.wantCalls(t, "after it was dropped", 1)
+}
+
+// TestSweepDuringCall checks that a conversion is kept for a while after a long call.
+func TestSweepDuringCall(t *testing.T) {
+	w := newFakeWebhook()
+	e := inV1alpha1(1, 100)[0]
+	sweep := func() {
+		room := 0
+		e.sweep(&room)
+	}
+	w.answer = func([]string) error {
+		sweep()
+		return nil
+	}
+	wantConverted(t, e, &w.Version)
+	sweep()
+	wantConverted(t, e, &w.Version)
+	w.wantCalls(t, "swept", 1)
 }

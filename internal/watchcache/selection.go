@@ -171,7 +171,7 @@ func (v *sieve) add(e *Entry) bool {
 	if !s.matchesLabels(e) {
 		return true
 	}
-	if v.size+e.size > callSize && !v.flush() {
+	if !fits(len(v.waiting), v.size, e) && !v.flush() {
 		return false
 	}
 	v.waiting = append(v.waiting, e)

@@ -91,7 +91,7 @@ func watchedAll(t *testing.T, rafts dynamic.ResourceInterface, options metav1.Li
 	return nil
 }
 
-// A read of many objects in another version asks the webhook once for all of them, and
+// A read of several objects in another version asks the webhook once for all of them, and
 // no other read asks again.
 func TestOneCallForAList(t *testing.T) {
 	byLength := metav1.ListOptions{FieldSelector: "length=200cm"}

@@ -14,7 +14,7 @@
 //
 // The watch cache has objects in the version in which they are stored. Reads in
 // another version convert them. If a webhook does that, the cache keeps the results,
-// and a list or the start of a watch asks for all that are missing at once.
+// and a list or the start of a watch asks for many that are missing at once.
 //
 // Answers of PartialObjectMetadata, and label selectors, show the stored version,
 // although a webhook may change labels and annotations. So the garbage collector and
