@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,13 +40,16 @@ const notePatience = 10 * time.Second
 // bootFile has the id that the kernel gave to this boot.
 const bootFile = "/proc/sys/kernel/random/boot_id"
 
+// maxNote bounds a note, in bytes.
+const maxNote = 1 << 20
+
 // forwardingNote is what clusters have changed for forwarding of IPv6 in this network
 // namespace. They share it, so that the last one of them restores the settings.
 type forwardingNote struct {
-	Boot       string   `json:"boot"`                 // the id of the boot that has the settings
-	Interfaces []string `json:"interfaces,omitempty"` // whose accept_ra was 1 and is 2, sorted
-	Forwarded  []string `json:"forwarded,omitempty"`  // interfaces that forwarded before, sorted; "default" are new ones
-	Newest     int      `json:"newest"`               // the highest index of the interfaces that were looked at
+	Boot       string         `json:"boot"`                 // which settings they are, as thisBoot says
+	Interfaces map[string]int `json:"interfaces,omitempty"` // whose accept_ra was 1 and is 2, with their indexes: udev renames them
+	Forwarded  []string       `json:"forwarded,omitempty"`  // interfaces that forwarded before, sorted; "default" are new ones
+	Newest     int            `json:"newest"`               // the highest index of the interfaces that were looked at
 }
 
 // interface6 is an interface with its settings of IPv6.
@@ -67,6 +72,25 @@ func (n *Network) note() (string, error) {
 	}
 	number := strings.TrimSuffix(strings.TrimPrefix(namespace, "net:["), "]")
 	return filepath.Join(n.config.Forwarding, "coracle-ipv6-"+number+".json"), nil
+}
+
+// thisBoot returns what tells the settings of this network namespace from those of others
+// that had or will have its number: the id of the boot, and the cookie of the namespace.
+func thisBoot() (string, error) {
+	boot, err := readSetting(bootFile)
+	if err != nil {
+		return "", err
+	}
+	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("opening a socket: %w", err)
+	}
+	defer func() { _ = unix.Close(socket) }()
+	cookie, err := unix.GetsockoptUint64(socket, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return boot, nil // the kernel is older than Linux 5.14
+	}
+	return boot + "/" + strconv.FormatUint(cookie, 10), nil
 }
 
 // locked calls f while no other process reads or writes the note.
@@ -106,7 +130,7 @@ func forwardIPv6(note string) error {
 // keepRouters makes the machine accept router advertisements also while it forwards, where
 // it accepts them now. It notes that first.
 func keepRouters(note string) error {
-	boot, err := readSetting(bootFile)
+	boot, err := thisBoot()
 	if err != nil {
 		return err
 	}
@@ -131,50 +155,56 @@ func keepRouters(note string) error {
 // cover adds the interfaces that forward now, and those on which router advertisements are
 // accepted now, and would not be while forwarding.
 func (n *forwardingNote) cover(all []interface6) {
+	accepting := map[string]int{}
 	for _, i := range all {
 		n.Newest = max(n.Newest, i.index)
 		switch {
 		case i.forwards != "0":
 			n.Forwarded = append(n.Forwarded, i.name)
 		case i.acceptRA == "1":
-			n.Interfaces = append(n.Interfaces, i.name)
+			accepting[i.name] = i.index
 		}
 	}
-	n.sort()
+	n.add(accepting)
+	slices.Sort(n.Forwarded)
+	n.Forwarded = slices.Compact(n.Forwarded)
+}
+
+// add adds interfaces whose accept_ra is to be 2.
+func (n *forwardingNote) add(interfaces map[string]int) {
+	if n.Interfaces == nil {
+		n.Interfaces = map[string]int{}
+	}
+	maps.Copy(n.Interfaces, interfaces)
 }
 
 // later returns the hardware that has come since the note was written and would accept
 // router advertisements if it did not forward, and the highest index of what has come.
 // Other interfaces that come may lead to containers and virtual machines, which must not be
 // taken for routers. Each interface is looked at once, so that who sets it later decides.
-func (n *forwardingNote) later(all []interface6) (names []string, newest int) {
-	newest = n.Newest
+// None is returned if new interfaces forwarded before.
+func (n *forwardingNote) later(all []interface6) (found map[string]int, newest int) {
+	found, newest = map[string]int{}, n.Newest
+	forwarded := slices.Contains(n.Forwarded, "default")
 	for _, i := range all {
 		if !i.hardware || i.index <= n.Newest {
 			continue
 		}
 		newest = max(newest, i.index)
-		if i.forwards != "0" && i.acceptRA == "1" {
-			names = append(names, i.name)
+		if !forwarded && i.forwards != "0" && i.acceptRA == "1" {
+			found[i.name] = i.index
 		}
 	}
-	return names, newest
-}
-
-func (n *forwardingNote) sort() {
-	for _, list := range []*[]string{&n.Interfaces, &n.Forwarded} {
-		slices.Sort(*list)
-		*list = slices.Compact(*list)
-	}
+	return found, newest
 }
 
 // accept writes the note, and makes the machine accept router advertisements on interfaces
 // in it also while it forwards.
-func (n *forwardingNote) accept(note string, names []string) error {
+func (n *forwardingNote) accept(note string, interfaces map[string]int) error {
 	if err := n.write(note); err != nil {
 		return err
 	}
-	for _, name := range names {
+	for name := range interfaces {
 		if err := changeSetting(acceptRA(name), "1", "2"); err != nil {
 			return err
 		}
@@ -202,13 +232,16 @@ func (n *Network) AcceptRouters() error {
 		return err
 	}
 	return locked(note, func() error {
-		had, names, newest, err := n.laterHardware(note)
+		had, found, newest, err := n.laterHardware(note)
 		if err != nil || newest == had.Newest {
 			return err
 		}
-		had.Interfaces = append(had.Interfaces, names...)
-		had.sort()
-		if err := had.accept(note, names); err != nil {
+		had.add(found)
+		if err := had.accept(note, found); err != nil {
+			return err
+		}
+		// One that got another name meanwhile was missed. The kernel tells of the name.
+		if _, missed, _, err := n.laterHardware(note); err != nil || len(missed) > 0 {
 			return err
 		}
 		had.Newest = newest // last, so that what failed is tried again
@@ -224,12 +257,12 @@ func WatchInterfaces(ctx context.Context) (<-chan struct{}, error) {
 
 // laterHardware returns the note of this boot, an empty one if there is none, and what
 // later returns.
-func (n *Network) laterHardware(note string) (had forwardingNote, names []string, newest int, err error) {
+func (n *Network) laterHardware(note string) (had forwardingNote, found map[string]int, newest int, err error) {
 	had, err = readNote(note)
 	if errors.Is(err, fs.ErrNotExist) {
 		return forwardingNote{}, nil, 0, nil
 	}
-	boot, err2 := readSetting(bootFile)
+	boot, err2 := thisBoot()
 	if err := errors.Join(err, err2); err != nil || had.Boot != boot {
 		return forwardingNote{}, nil, 0, err
 	}
@@ -237,8 +270,8 @@ func (n *Network) laterHardware(note string) (had forwardingNote, names []string
 	if err != nil {
 		return forwardingNote{}, nil, 0, err
 	}
-	names, newest = had.later(all)
-	return had, names, newest, nil
+	found, newest = had.later(all)
+	return had, found, newest, nil
 }
 
 // interfaces6 returns the interfaces that have IPv6, and which of them are hardware. Those
@@ -289,7 +322,7 @@ const (
 // restoreIPv6 undoes what forwardIPv6 has noted, unless somebody else needs it or has
 // changed it since, and removes the note, unless another cluster is to do that. needed
 // returns who needs forwarding; noted are the interfaces that are not theirs.
-func restoreIPv6(note string, needed func(noted []string) (need, error)) error {
+func restoreIPv6(note string, needed func(noted map[string]int) (need, error)) error {
 	return locked(note, func() error {
 		if err := sharedfile.RemoveUnfinished(note); err != nil {
 			return err
@@ -298,7 +331,7 @@ func restoreIPv6(note string, needed func(noted []string) (need, error)) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		boot, err2 := readSetting(bootFile)
+		boot, err2 := thisBoot()
 		if err := errors.Join(err, err2); err != nil {
 			return err
 		}
@@ -328,9 +361,16 @@ func (n *forwardingNote) undo() error {
 			return err
 		}
 	}
-	for _, name := range n.Interfaces {
-		if err := changeSetting(acceptRA(name), "2", "1"); err != nil {
-			return err
+	for name, index := range n.Interfaces {
+		link, err := netlink.LinkByIndex(index)
+		if isMissing(err) {
+			continue
+		}
+		if err == nil {
+			err = changeSetting(acceptRA(link.Attrs().Name), "2", "1")
+		}
+		if err != nil {
+			return fmt.Errorf("restoring interface %s: %w", name, err)
 		}
 	}
 	return nil
@@ -339,7 +379,7 @@ func (n *forwardingNote) undo() error {
 // othersForward returns who else of this machine seems to need forwarding of IPv6. The
 // signs are tables of a cluster, or a virtual interface with an address for any
 // destination, such as a bridge of containers. noted are interfaces that were there before.
-func (n *Network) othersForward(noted []string) (need, error) {
+func (n *Network) othersForward(noted map[string]int) (need, error) {
 	conn, err := nftables.New()
 	if err != nil {
 		return byNobody, err
@@ -359,7 +399,7 @@ func (n *Network) othersForward(noted []string) (need, error) {
 	}
 	for _, link := range links {
 		name := link.Attrs().Name
-		if isHardware(link) || clusternames.IsClusters(name) || slices.Contains(noted, name) {
+		if _, before := noted[name]; before || isHardware(link) || clusternames.IsClusters(name) {
 			continue
 		}
 		addresses, err := netdump.Complete(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V6) })
@@ -399,9 +439,10 @@ func changeSetting(path, from, to string) error {
 	return os.WriteFile(path, []byte(to), 0o644)
 }
 
-// readNote returns a note. One that is damaged says nothing.
+// readNote returns a note. One that is damaged says nothing, and one that other users can
+// change is an error.
 func readNote(path string) (n forwardingNote, err error) {
-	raw, err := os.ReadFile(path)
+	raw, err := sharedfile.ReadOwn(path, maxNote)
 	if err == nil && json.Unmarshal(raw, &n) != nil {
 		n = forwardingNote{}
 	}

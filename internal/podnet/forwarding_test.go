@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/internal/netnstest"
+	"github.com/coracle-io/coracle/internal/sharedfile"
 )
 
 // set writes settings of IPv6, each as INTERFACE/NAME=VALUE.
@@ -158,7 +160,7 @@ func TestForwardingStays(t *testing.T) {
 		},
 		"changed since": {nil, func(*Network) error { return set("all/forwarding=0", "eth0/accept_ra=0") }, []string{"all/forwarding=0", "eth0/accept_ra=0"}},
 		"another boot": {nil, func(n *Network) error {
-			return change(n, `{"boot": "former", "interfaces": ["eth0"]}`)
+			return change(n, `{"boot": "former", "interfaces": {"eth0": 3}}`)
 		}, []string{"all/forwarding=1", "eth0/accept_ra=2"}},
 		"a damaged note":       {nil, func(n *Network) error { return change(n, `{"boot`) }, []string{"all/forwarding=1", "eth0/accept_ra=2"}},
 		"an interface is gone": {nil, func(*Network) error { return netlink.LinkDel(veth("eth0", "eth1")) }, []string{"all/forwarding=0"}},
@@ -217,7 +219,7 @@ func TestTheLastClusterEndsForwarding(t *testing.T) {
 func TestHardwareThatComesLater(t *testing.T) {
 	var n forwardingNote
 	n.cover([]interface6{{"eth0", 2, true, "1", "0"}, {"eth1", 3, true, "0", "0"}, {"br0", 4, false, "1", "0"}, {"router0", 5, true, "1", "1"}})
-	if !slices.Equal(n.Interfaces, []string{"br0", "eth0"}) || !slices.Equal(n.Forwarded, []string{"router0"}) || n.Newest != 5 {
+	if !maps.Equal(n.Interfaces, map[string]int{"br0": 4, "eth0": 2}) || !slices.Equal(n.Forwarded, []string{"router0"}) || n.Newest != 5 {
 		t.Errorf("noted before forwarding: %+v", n)
 	}
 	now := []interface6{
@@ -225,13 +227,17 @@ func TestHardwareThatComesLater(t *testing.T) {
 		{"eth2", 6, true, "1", "0"}, // which does not forward
 		{"usb0", 7, true, "1", "1"}, {"wlan0", 8, true, "0", "1"}, {"veth0", 9, false, "1", "1"},
 	}
-	names, newest := n.later(now)
-	if !slices.Equal(names, []string{"usb0"}) || newest != 8 {
-		t.Errorf("accepted on %q, looked at up to %d; want usb0, and 8", names, newest)
+	found, newest := n.later(now)
+	if !maps.Equal(found, map[string]int{"usb0": 7}) || newest != 8 {
+		t.Errorf("accepted on %v, looked at up to %d; want usb0, and 8", found, newest)
+	}
+	router := forwardingNote{Forwarded: []string{"default"}, Newest: 5}
+	if found, newest := router.later(now); len(found) > 0 || newest != 8 {
+		t.Errorf("where new interfaces forwarded before, accepted on %v, looked at up to %d", found, newest)
 	}
 	n.Newest = newest
-	if names, newest := n.later(now); len(names) > 0 || newest != 8 {
-		t.Errorf("at the second look, accepted on %q, looked at up to %d", names, newest)
+	if found, newest := n.later(now); len(found) > 0 || newest != 8 {
+		t.Errorf("at the second look, accepted on %v, looked at up to %d", found, newest)
 	}
 }
 
@@ -262,6 +268,91 @@ func TestLaterHardwareKeepsRouters(t *testing.T) {
 		)
 	})
 	expectNotes(t, n, 0)
+}
+
+// TestRenamedHardware checks that hardware is not missed that udev gives another name while
+// it is looked at, and that settings are restored under another name.
+func TestRenamedHardware(t *testing.T) {
+	ns, n := newHost(t)
+	looks := 0
+	n.hardware = func(link netlink.Link) bool {
+		name := link.Attrs().Name
+		if name == "usb0" {
+			looks++
+			if looks == 2 { // the first look is without the lock
+				if err := netlink.LinkSetName(link, "late0"); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		return slices.Contains([]string{"usb0", "usb1", "late0"}, name)
+	}
+	rename := func(from, to string) error {
+		link, err := netlink.LinkByName(from)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetName(link, to)
+	}
+	netnstest.Do(t, ns, func() error {
+		return errors.Join(
+			forward(n), set("default/accept_ra=1"), netlink.LinkAdd(veth("usb0", "far0")), netlink.LinkAdd(veth("usb1", "far1")),
+			n.AcceptRouters(), differ("late0/accept_ra=1", "usb1/accept_ra=2"), n.AcceptRouters(), differ("late0/accept_ra=2"),
+			rename("late0", "late2"), n.Remove(), differ("late2/accept_ra=1", "usb1/accept_ra=1", "all/forwarding=0"),
+		)
+	})
+	expectNotes(t, n, 0)
+}
+
+// TestNotesOfOtherNamespaces checks that a note changes nothing that is of a namespace which
+// is gone, and had the same number.
+func TestNotesOfOtherNamespaces(t *testing.T) {
+	ns, n := newHost(t)
+	var former string
+	netnstest.Do(t, netnstest.New(t), func() (err error) {
+		former, err = thisBoot()
+		return err
+	})
+	if !strings.Contains(former, "/") {
+		t.Skip("the kernel does not tell namespaces apart")
+	}
+	netnstest.Do(t, ns, func() error {
+		boot, err := thisBoot()
+		if err != nil {
+			return err
+		}
+		if err := forward(n); err != nil {
+			return err
+		}
+		note, err := n.note()
+		if err != nil {
+			return err
+		}
+		noted, err := os.ReadFile(note)
+		if err != nil {
+			return err
+		}
+		return errors.Join(change(n, strings.ReplaceAll(string(noted), boot, former)), n.Remove(), differ("all/forwarding=1", "eth0/accept_ra=2"))
+	})
+	expectNotes(t, n, 0)
+}
+
+// TestNotesOfOtherUsers checks that nothing is changed as a note says that others can write.
+func TestNotesOfOtherUsers(t *testing.T) {
+	ns, n := newHost(t)
+	netnstest.Do(t, ns, func() error {
+		note, err := n.note()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(forward(n), os.Chmod(note, 0o666)); err != nil {
+			return err
+		}
+		if shared := (*sharedfile.OwnershipError)(nil); !errors.As(n.Remove(), &shared) {
+			t.Error("a note that others can write is used")
+		}
+		return differ("all/forwarding=1", "eth0/accept_ra=2")
+	})
 }
 
 // TestTheKernelTellsOfInterfaces checks that nobody has to look again and again.
