@@ -32,6 +32,12 @@ func TestRemoveLostTasks(t *testing.T) {
 			}
 		}
 	}
+	if err := r.removeHalfRemoved(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(r.config.DataDir, "root", taskPlugin, Namespace)); err != nil || len(left) != 2 {
+		t.Errorf("while containerd runs, %v are left, %v; want lives and lost", left, err)
+	}
 	if err := r.removeLostTasks(); err != nil {
 		t.Fatal(err)
 	}

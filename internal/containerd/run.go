@@ -91,6 +91,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 				log.Error(err, "Removing network namespaces of lost sandboxes failed, will try again when containerd starts again")
 			}
 			supervise.Go(watched, func() { (&leases{runtime: r, started: own}).bound(watched) })
+			supervise.Go(watched, func() { r.finishRemovals(watched) })
 		}
 		select {
 		case <-ctx.Done():
