@@ -15,9 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
-	"github.com/coracle-io/coracle/internal/host/tree"
 	supervision "github.com/coracle-io/coracle/internal/processes"
-	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // orphanTimeout bounds the wait for the end of orphaned shims.
@@ -41,7 +39,7 @@ func (r *Runtime) killOrphanedShims(ctx context.Context) error {
 		if argument(args, "-namespace") != Namespace || id == "" || id != filepath.Base(id) {
 			continue
 		}
-		if _, err := os.Lstat(filepath.Join(r.tasksDir(), id)); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(filepath.Join(tasks{r}.dir(), id)); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		klog.FromContext(ctx).Info("Ending the containers of a pod that containerd has lost", "sandbox", id, "shimPID", shim)
@@ -93,60 +91,6 @@ func (r *Runtime) killShim(ctx context.Context, shim int) error {
 // taskPlugin is the name of the directories of tasks in containerd's root and
 // state.
 const taskPlugin = "io.containerd.runtime.v2.task"
-
-// halfRemovedPeriod is how often finishRemovals calls removeHalfRemoved.
-const halfRemovedPeriod = time.Minute
-
-// finishRemovals calls removeHalfRemoved from time to time until ctx ends.
-func (r *Runtime) finishRemovals(ctx context.Context) {
-	supervise.Every(ctx, halfRemovedPeriod, func() {
-		if err := r.removeHalfRemoved(); err != nil {
-			klog.FromContext(ctx).Error(err, "Removing what is left of deleted containers failed, will try again", "in", halfRemovedPeriod)
-		}
-	})
-}
-
-// removeLostTasks removes the directories of tasks that containerd does not
-// find again: those of removeHalfRemoved, and those in its root whose directories
-// in its state are gone. containerd removes the latter only when it starts, and
-// only if the kubelet has removed their containers by then. containerd must not
-// run.
-func (r *Runtime) removeLostTasks() error {
-	return r.removeTasks(func(name string) bool {
-		_, err := os.Lstat(filepath.Join(r.tasksDir(), name))
-		return isHalfRemoved(name) || errors.Is(err, fs.ErrNotExist)
-	})
-}
-
-// removeHalfRemoved removes the directories of tasks that containerd was about to
-// remove. It gives them a name with a dot first and ignores them from then on. They
-// stay if it is killed, or if runc writes its log there meanwhile. That containerd
-// is at it, too, does no harm.
-func (r *Runtime) removeHalfRemoved() error { return r.removeTasks(isHalfRemoved) }
-
-func isHalfRemoved(name string) bool { return strings.HasPrefix(name, ".") }
-
-// tasksDir is the directory of tasks in containerd's state.
-func (r *Runtime) tasksDir() string {
-	return filepath.Join(r.config.stateDir(), taskPlugin, Namespace)
-}
-
-// removeTasks removes the directories of lost tasks in containerd's state and root.
-func (r *Runtime) removeTasks(lost func(name string) bool) error {
-	var errs []error
-	for _, parent := range []string{r.tasksDir(), filepath.Join(r.config.DataDir, rootName, taskPlugin, Namespace)} {
-		entries, err := os.ReadDir(parent)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
-		for _, entry := range entries {
-			if lost(entry.Name()) {
-				errs = append(errs, tree.Remove(filepath.Join(parent, entry.Name())))
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
 
 // groups returns the control groups of the container of a process, if they
 // belong to this cluster's pods. The process itself may be in a group below

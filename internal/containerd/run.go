@@ -91,7 +91,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 				log.Error(err, "Removing network namespaces of lost sandboxes failed, will try again when containerd starts again")
 			}
 			supervise.Go(watched, func() { (&leases{runtime: r, started: own}).bound(watched) })
-			supervise.Go(watched, func() { r.finishRemovals(watched) })
+			supervise.Go(watched, func() { (tasks{r}).finishRemovals(watched) })
 		}
 		select {
 		case <-ctx.Done():
@@ -138,7 +138,7 @@ func (r *Runtime) launch(ctx context.Context, known *databases) (*process, error
 	if err := r.killOrphanedShims(ctx); err != nil {
 		log.Error(err, orphansFailed)
 	}
-	if err := r.removeLostTasks(); err != nil {
+	if err := (tasks{r}).removeLost(); err != nil {
 		log.Error(err, "Removing what is left of deleted containers failed")
 	}
 	known.starting()

@@ -262,7 +262,7 @@ func TestCallsOfWrites(t *testing.T) {
 			return err
 		}},
 		{"apply", func() error {
-			_, err := current.Apply(ctx, "left", object(t, `{apiVersion: example.com/v1, kind: Raft, metadata: {name: left}, spec: {paint: red}}`), metav1.ApplyOptions{FieldManager: "painter"})
+			_, err := current.Apply(ctx, "left", object(t, `{apiVersion: example.com/v1, kind: Raft, metadata: {name: left}, spec: {paint: red}}`), metav1.ApplyOptions{FieldManager: "painter", Force: true})
 			return err
 		}},
 	} {

@@ -1,0 +1,71 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/host/tree"
+	"github.com/coracle-io/coracle/internal/supervise"
+)
+
+// tasks are the directories of containers that run, or have just ended.
+type tasks struct{ runtime *Runtime }
+
+// dir is where they are in containerd's state.
+func (t tasks) dir() string {
+	return filepath.Join(t.runtime.config.stateDir(), taskPlugin, Namespace)
+}
+
+// removeLost removes those that containerd does not find again: those of
+// removeHalfRemoved, and those in its root whose directories in its state are gone.
+// containerd removes the latter only when it starts, and only if the kubelet has
+// removed their containers by then. containerd must not run.
+func (t tasks) removeLost() error {
+	return t.remove(func(name string) bool {
+		_, err := os.Lstat(filepath.Join(t.dir(), name))
+		return isHalfRemoved(name) || errors.Is(err, fs.ErrNotExist)
+	})
+}
+
+// halfRemovedPeriod is how often finishRemovals calls removeHalfRemoved.
+const halfRemovedPeriod = time.Minute
+
+// finishRemovals calls removeHalfRemoved from time to time until ctx ends.
+func (t tasks) finishRemovals(ctx context.Context) {
+	supervise.Every(ctx, halfRemovedPeriod, func() {
+		if err := t.removeHalfRemoved(); err != nil {
+			klog.FromContext(ctx).Error(err, "Removing what is left of deleted containers failed, will try again", "in", halfRemovedPeriod)
+		}
+	})
+}
+
+// removeHalfRemoved removes those that containerd was about to remove. It gives them
+// a name with a dot first and ignores them from then on. They stay if it is killed, or
+// if runc writes its log there meanwhile. That containerd is at it, too, does no harm.
+func (t tasks) removeHalfRemoved() error { return t.remove(isHalfRemoved) }
+
+func isHalfRemoved(name string) bool { return strings.HasPrefix(name, ".") }
+
+// remove removes lost ones in containerd's state and root.
+func (t tasks) remove(lost func(name string) bool) error {
+	var errs []error
+	for _, parent := range []string{t.dir(), filepath.Join(t.runtime.config.DataDir, rootName, taskPlugin, Namespace)} {
+		entries, err := os.ReadDir(parent)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, entry := range entries {
+			if lost(entry.Name()) {
+				errs = append(errs, tree.Remove(filepath.Join(parent, entry.Name())))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
