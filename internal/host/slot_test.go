@@ -160,12 +160,19 @@ func TestNotAbandonedWithAContainer(t *testing.T) {
 // idle starts a process that waits until end is called, or the test ends.
 func idle(t *testing.T, arguments ...string) (cmd *exec.Cmd, end func()) {
 	t.Helper()
-	cmd = exec.Command("sh", append([]string{"-c", "read line", "sh"}, arguments...)...)
+	cmd = exec.Command("sh", append([]string{"-c", "echo; read line", "sh"}, arguments...)...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil { // the kernel shows its arguments only then
 		t.Fatal(err)
 	}
 	end = func() {
