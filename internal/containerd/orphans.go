@@ -2,8 +2,6 @@ package containerd
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,12 +19,11 @@ import (
 // orphanTimeout bounds the wait for the end of orphaned shims.
 const orphanTimeout = 5 * time.Second
 
-// killOrphanedShims ends the shims of pods whose directory in containerd's state
-// was removed, and their containers, because no containerd can manage them.
-// Otherwise they would keep running next to the pods that the kubelet starts
-// instead. Shims of other namespaces of this containerd, such as those of a
-// user's ctr, are not pods: their directories are elsewhere.
-func (r *Runtime) killOrphanedShims(ctx context.Context) error {
+// killOrphanedShims ends the shims of lost pods, and their containers, because no
+// containerd can manage them. Otherwise they would keep running next to the pods
+// that the kubelet starts instead. Shims of other namespaces of this containerd,
+// such as those of a user's ctr, are not pods: their directories are elsewhere.
+func (r *Runtime) killOrphanedShims(ctx context.Context, lost func(id string) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, orphanTimeout)
 	defer cancel()
 	shims, err := r.shims()
@@ -39,7 +36,7 @@ func (r *Runtime) killOrphanedShims(ctx context.Context) error {
 		if argument(args, "-namespace") != Namespace || id == "" || id != filepath.Base(id) {
 			continue
 		}
-		if _, err := os.Lstat(filepath.Join(tasks{r}.dir(), id)); !errors.Is(err, fs.ErrNotExist) {
+		if !lost(id) {
 			continue
 		}
 		klog.FromContext(ctx).Info("Ending the containers of a pod that containerd has lost", "sandbox", id, "shimPID", shim)

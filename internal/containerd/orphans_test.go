@@ -13,15 +13,33 @@ import (
 	"github.com/coracle-io/coracle/test/mark"
 )
 
-// TestOrphansOfOtherNamespacesLive ends the shim of a pod whose directory was
-// removed, and neither one that has its directory, nor those of other namespaces
-// and of another containerd.
+// TestOrphansOfOtherNamespacesLive ends the shims of pods whose directory was
+// removed or of which runc knows nothing any more, and neither one that has both, nor
+// one that is being made, nor those of other runtimes, namespaces and containerds.
 func TestOrphansOfOtherNamespacesLive(t *testing.T) {
 	r, err := New(Config{BundleDir: "/bundle", DataDir: t.TempDir(), RunDir: t.TempDir(), CNIConfDir: "/cni"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(r.config.stateDir(), taskPlugin, Namespace, "lives"), 0o700); err != nil {
+	options := `{"binary_name":"/bundle/bin/runc","root":"` + r.config.runcRoot() + `"}`
+	for name, files := range map[string]map[string]string{
+		"lives":   {"options.json": options, "init.pid": "1"},
+		"unknown": {"options.json": options, "init.pid": "1"},
+		"begins":  {"options.json": options},
+		"other":   {"options.json": `{"binary_name":"/usr/bin/crun"}`, "init.pid": "1"},
+		"foreign": {"init.pid": "1"},
+	} {
+		dir := filepath.Join(tasks{r}.dir(), name)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for file, content := range files {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(r.config.runcRoot(), Namespace, "lives"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	// A shell with the command line of a shim ends with its input.
@@ -29,10 +47,14 @@ func TestOrphansOfOtherNamespacesLive(t *testing.T) {
 		namespace, id, address string
 		ends                   bool
 	}{
-		"a pod that is lost": {Namespace, "lost", r.config.socket(), true},
-		"a pod":              {Namespace, "lives", r.config.socket(), false},
-		"another namespace":  {"default", "lost", r.config.socket(), false},
-		"another containerd": {Namespace, "lost", "/run/other/containerd.sock", false},
+		"a pod that is lost":        {Namespace, "lost", r.config.socket(), true},
+		"a pod that runc has lost":  {Namespace, "unknown", r.config.socket(), true},
+		"a pod":                     {Namespace, "lives", r.config.socket(), false},
+		"a pod that is being made":  {Namespace, "begins", r.config.socket(), false},
+		"another runtime":           {Namespace, "other", r.config.socket(), false},
+		"a runtime that is no runc": {Namespace, "foreign", r.config.socket(), false},
+		"another namespace":         {"default", "lost", r.config.socket(), false},
+		"another containerd":        {Namespace, "lost", "/run/other/containerd.sock", false},
 	}
 	for name, shim := range shims {
 		cmd := exec.Command("sh", "-c", "read end; exit 0", "-namespace", shim.namespace, "-id", shim.id, "-address", shim.address)
@@ -51,7 +73,10 @@ func TestOrphansOfOtherNamespacesLive(t *testing.T) {
 			}
 		})
 	}
-	if err := r.killOrphanedShims(t.Context()); err != nil {
+	if (tasks{r}).isGone("unknown") {
+		t.Error("what containerd that runs may be removing counts as gone")
+	}
+	if err := r.killOrphanedShims(t.Context(), (tasks{r}).isLost); err != nil {
 		t.Error(err)
 	}
 }

@@ -84,7 +84,7 @@ func (r *Runtime) Run(ctx context.Context) error {
 				r.answered.Do(func() { close(r.ready) })
 			}
 			announced = true
-			if err := r.killOrphanedShims(ctx); err != nil {
+			if err := r.killOrphanedShims(ctx, (tasks{r}).isGone); err != nil {
 				log.Error(err, orphansFailed)
 			}
 			if err := (namespaces{r}).removeLost(ctx, before); err != nil {
@@ -135,7 +135,7 @@ func (r *Runtime) launch(ctx context.Context, known *databases) (*process, error
 	} else if err != nil {
 		log.Error(err, "Checking containerd's databases failed, starting it with them")
 	}
-	if err := r.killOrphanedShims(ctx); err != nil {
+	if err := r.killOrphanedShims(ctx, (tasks{r}).isLost); err != nil {
 		log.Error(err, orphansFailed)
 	}
 	if err := (tasks{r}).removeLost(); err != nil {

@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -23,15 +24,39 @@ func (t tasks) dir() string {
 	return filepath.Join(t.runtime.config.stateDir(), taskPlugin, Namespace)
 }
 
+// isGone reports whether the one of a container is not in containerd's state.
+func (t tasks) isGone(id string) bool {
+	_, err := os.Lstat(filepath.Join(t.dir(), id))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// isLost reports whether isGone holds, or runc made the container and does not know
+// it any more, as after its state was removed while the container was being made.
+// runc cannot end such a container, so that stopping it would never be done.
+// containerd must not run, as it may be removing the container.
+func (t tasks) isLost(id string) bool {
+	if t.isGone(id) {
+		return true
+	}
+	dir := filepath.Join(t.dir(), id)
+	var options struct {
+		Root string `json:"root"` // of runc's state, unless it is runc's own default
+	}
+	raw, err := os.ReadFile(filepath.Join(dir, "options.json"))
+	if err != nil || json.Unmarshal(raw, &options) != nil || options.Root == "" {
+		return false
+	}
+	_, made := os.Lstat(filepath.Join(dir, "init.pid")) // written last
+	_, known := os.Lstat(filepath.Join(options.Root, Namespace, id))
+	return made == nil && errors.Is(known, fs.ErrNotExist)
+}
+
 // removeLost removes those that containerd does not find again: those of
 // removeHalfRemoved, and those in its root whose directories in its state are gone.
 // containerd removes the latter only when it starts, and only if the kubelet has
 // removed their containers by then. containerd must not run.
 func (t tasks) removeLost() error {
-	return t.remove(func(name string) bool {
-		_, err := os.Lstat(filepath.Join(t.dir(), name))
-		return isHalfRemoved(name) || errors.Is(err, fs.ErrNotExist)
-	})
+	return t.remove(func(name string) bool { return isHalfRemoved(name) || t.isGone(name) })
 }
 
 // halfRemovedPeriod is how often finishRemovals calls removeHalfRemoved.
