@@ -7,7 +7,6 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"fmt"
-	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -47,7 +46,7 @@ func validatePodRequest(_ *resource.RequestContext, r *certificatesv1.PodCertifi
 		}
 	}
 	expiration, longest := p.Child("maxExpirationSeconds"), int32(maxPodExpiration)
-	if domain, _, _ := strings.Cut(s.SignerName, "/"); domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {
+	if validators.IsKubernetesSigner(s.SignerName) {
 		longest = maxPodExpirationBuiltIn
 	}
 	switch e := s.MaxExpirationSeconds; {

@@ -11,6 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// IsKubernetesSigner reports whether the domain of a signer belongs to Kubernetes.
+func IsKubernetesSigner(name string) bool {
+	domain, _, _ := strings.Cut(name, "/")
+	return domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io")
+}
+
 // SignerName requires the form domain/path, with at least two labels
 // in the domain.
 func SignerName(p *field.Path, name string) field.ErrorList {

@@ -23,6 +23,8 @@ const (
 const (
 	minCertificateSeconds = 60 * 60
 	maxCertificateSeconds = 91 * 24 * 60 * 60
+	// maxBuiltInCertificateSeconds is the limit for signers of kubernetes.io.
+	maxBuiltInCertificateSeconds = 24 * 60 * 60
 )
 
 func (r *volumeRules) validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.ErrorList {
@@ -157,9 +159,17 @@ func keyTypes() []string {
 func validateCertificateProjection(c *corev1.PodCertificateProjection, at *field.Path) field.ErrorList {
 	errs := validators.SignerName(at.Child("signerName"), c.SignerName)
 	errs = append(errs, validators.Enum(at.Child("keyType"), c.KeyType, keyTypes()...)...)
-	if seconds := c.MaxExpirationSeconds; seconds != nil && (*seconds < minCertificateSeconds || *seconds > maxCertificateSeconds) {
-		errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *seconds,
-			fmt.Sprintf("must be between %d and %d", minCertificateSeconds, maxCertificateSeconds)))
+	if seconds := c.MaxExpirationSeconds; seconds != nil {
+		longest := int32(maxCertificateSeconds)
+		if validators.IsKubernetesSigner(c.SignerName) {
+			longest = maxBuiltInCertificateSeconds
+		}
+		if *seconds < minCertificateSeconds {
+			errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", minCertificateSeconds)))
+		}
+		if *seconds > longest {
+			errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", longest)))
+		}
 	}
 	paths := 0
 	for _, file := range []struct{ name, path string }{

@@ -129,6 +129,17 @@ spec.volumes[3].iscsi.lun: Invalid value: 300: must be between 0 and 255, inclus
 			spec: `{volumes: [{name: v, projected: {sources: [{secret: {name: s}, configMap: {name: c}}]}}]}`,
 			want: "spec.volumes[0].projected.sources[0]: Forbidden: may not specify more than 1 volume type per source",
 		},
+		"lifetimes of projected certificates": {
+			spec: `{serviceAccountName: s, volumes: [{name: v, projected: {sources: [
+			  {podCertificate: {signerName: example.com/s, keyType: ED25519, keyPath: a, maxExpirationSeconds: 3599}},
+			  {podCertificate: {signerName: example.com/s, keyType: ED25519, keyPath: b, maxExpirationSeconds: 7862401}},
+			  {podCertificate: {signerName: example.com/s, keyType: ED25519, keyPath: c, maxExpirationSeconds: 7862400}},
+			  {podCertificate: {signerName: kubernetes.io/s, keyType: ED25519, keyPath: d, maxExpirationSeconds: 86401}},
+			  {podCertificate: {signerName: kubernetes.io/s, keyType: ED25519, keyPath: e, maxExpirationSeconds: 86400}}]}}]}`,
+			want: `spec.volumes[0].projected.sources[0].podCertificate.maxExpirationSeconds: Invalid value: 3599: if provided, maxExpirationSeconds must be >= 3600
+spec.volumes[0].projected.sources[1].podCertificate.maxExpirationSeconds: Invalid value: 7862401: if provided, maxExpirationSeconds must be <= 7862400
+spec.volumes[0].projected.sources[3].podCertificate.maxExpirationSeconds: Invalid value: 86401: if provided, maxExpirationSeconds must be <= 86400`,
+		},
 		"annotations of a projected certificate": {
 			spec: `{serviceAccountName: s, volumes: [{name: v, projected: {sources: [{podCertificate: {signerName: example.com/s, keyType: ED25519,
 			  keyPath: key, userAnnotations: {example.com/a: b, plain: c, "example.com/a b": d}}}]}}]}`,
