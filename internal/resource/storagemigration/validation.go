@@ -35,7 +35,7 @@ func validateMigration(_ *resource.RequestContext, m *storagemigrationv1.Storage
 func validateMigrationStatus(_ *resource.RequestContext, m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
 	p, version := field.NewPath("status"), m.Status.ResourceVersion
 	var errs field.ErrorList
-	if _, err := resourceversion.CompareResourceVersion(version, version); err != nil {
+	if _, err := resourceversion.CompareResourceVersion(version, version); version != "" && err != nil {
 		errs = append(errs, field.Invalid(p.Child("resourceVersion"), version, err.Error()))
 	}
 	conditions := p.Child("conditions")
@@ -46,14 +46,12 @@ func validateMigrationStatus(_ *resource.RequestContext, m, old *storagemigratio
 	is := func(m *storagemigrationv1.StorageVersionMigration, t storagemigrationv1.MigrationConditionType) bool {
 		return meta.IsStatusConditionTrue(m.Status.Conditions, string(t))
 	}
-	const running, succeeded, failed = storagemigrationv1.MigrationRunning, storagemigrationv1.MigrationSucceeded, storagemigrationv1.MigrationFailed
+	const succeeded, failed = storagemigrationv1.MigrationSucceeded, storagemigrationv1.MigrationFailed
 	for _, fault := range []struct {
 		found   bool
 		message string
 	}{
 		{is(m, succeeded) && is(m, failed), "Both success and failed conditions cannot be true at the same time"},
-		{is(m, succeeded) && is(m, running), "Running condition cannot be true when success condition is true"},
-		{is(m, failed) && is(m, running), "Running condition cannot be true when failed condition is true"},
 		{is(old, succeeded) && !is(m, succeeded), "Success condition cannot be set to false once it is true"},
 		{is(old, failed) && !is(m, failed), "Failed condition cannot be set to false once it is true"},
 	} {
