@@ -7,6 +7,7 @@ package checksum
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"io"
 	"strings"
@@ -28,10 +29,35 @@ func Named(value any, name, other string) Checksum {
 	return hash(strings.Replace(dump.ForHash(value), name, other, 1))
 }
 
-// Serialized returns the content of a file in the form of newer kubelets, which have it
+// Read reads the content of a file into a checkpoint, of which sum is the checksum: in the
+// form that all kubelets read, or in that of newer ones. A checksum of 0 is accepted, as
+// upstream's kubelets do. The error matches ErrCorrupt for a file that has changed.
+func Read(raw []byte, checkpoint any, sum *Checksum) error {
+	newer, err := serialized(raw)
+	if err != nil {
+		return err
+	}
+	if newer != nil {
+		if err := json.Unmarshal(newer, checkpoint); err != nil {
+			return fmt.Errorf("read the field data: %w", err)
+		}
+		return nil
+	}
+	if err := json.Unmarshal(raw, checkpoint); err != nil {
+		return err
+	}
+	written := *sum
+	*sum = 0
+	if written != 0 && New(checkpoint) != written {
+		return ErrCorrupt
+	}
+	return nil
+}
+
+// serialized returns the content of a file in the form of newer kubelets, which have it
 // as text with a checksum of its own beside the fields of the older form. It returns nil
 // for a file without. The error matches ErrCorrupt for a file that has changed.
-func Serialized(raw []byte) ([]byte, error) {
+func serialized(raw []byte) ([]byte, error) {
 	var file struct {
 		Data         string   `json:"data"`
 		DataChecksum Checksum `json:"dataChecksum"`

@@ -4,7 +4,6 @@ package state
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"github.com/coracle-io/coracle/internal/kubelet/checksum"
 )
@@ -30,23 +29,8 @@ func (c *CPUManagerCheckpoint) Marshal() ([]byte, error) {
 // for a file that has changed.
 func Unmarshal(raw []byte) (*CPUManagerCheckpoint, error) {
 	c := &CPUManagerCheckpoint{Entries: map[string]map[string]string{}}
-	newer, err := checksum.Serialized(raw)
-	if err != nil {
+	if err := checksum.Read(raw, c, &c.Checksum); err != nil {
 		return nil, err
-	}
-	if newer != nil {
-		if err := json.Unmarshal(newer, c); err != nil {
-			return nil, fmt.Errorf("read the field data: %w", err)
-		}
-		return c, nil
-	}
-	if err := json.Unmarshal(raw, c); err != nil {
-		return nil, err
-	}
-	written := c.Checksum
-	c.Checksum = 0
-	if written != 0 && checksum.New(c) != written { // the first kubelets wrote 0
-		return nil, checksum.ErrCorrupt
 	}
 	return c, nil
 }

@@ -4,7 +4,6 @@ package state
 
 import (
 	"encoding/json"
-	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -61,23 +60,8 @@ func (c *MemoryManagerCheckpoint) Marshal() ([]byte, error) {
 // for a file that has changed.
 func Unmarshal(raw []byte) (*MemoryManagerCheckpoint, error) {
 	c := &MemoryManagerCheckpoint{MachineState: NUMANodeMap{}, Entries: ContainerMemoryAssignments{}}
-	newer, err := checksum.Serialized(raw)
-	if err != nil {
+	if err := checksum.Read(raw, c, &c.Checksum); err != nil {
 		return nil, err
-	}
-	if newer != nil {
-		if err := json.Unmarshal(newer, c); err != nil {
-			return nil, fmt.Errorf("read the field data: %w", err)
-		}
-		return c, nil
-	}
-	if err := json.Unmarshal(raw, c); err != nil {
-		return nil, err
-	}
-	written := c.Checksum
-	c.Checksum = 0
-	if written != 0 && checksum.New(c) != written { // upstream's kubelets also accept 0
-		return nil, checksum.ErrCorrupt
 	}
 	return c, nil
 }
