@@ -12,8 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // query parses the query parameters of connections as upstream does.
@@ -107,42 +108,10 @@ func (q query) logOptions(pod string, split bool) (*corev1.PodLogOptions, error)
 	if text := q.text("stream"); text != "" {
 		o.Stream = &text
 	}
-	if errs := validateLogOptions(o, split); len(errs) > 0 {
+	if errs := podquery.ValidateLogOptions(o, split); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, pod, errs)
 	}
 	return o, nil
-}
-
-func validateLogOptions(o *corev1.PodLogOptions, split bool) field.ErrorList {
-	var errs field.ErrorList
-	if o.TailLines != nil && *o.TailLines < 0 {
-		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines, "must be greater than or equal to 0").WithOrigin("minimum"))
-	}
-	if o.LimitBytes != nil && *o.LimitBytes < 1 {
-		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *o.LimitBytes, "must be greater than 0"))
-	}
-	switch {
-	case o.SinceSeconds != nil && o.SinceTime != nil:
-		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
-	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
-		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
-	}
-	if o.Stream == nil {
-		return errs
-	}
-	if !split {
-		return append(errs, field.Forbidden(field.NewPath("stream"), "may not be specified"))
-	}
-	switch *o.Stream {
-	case corev1.LogStreamAll:
-	case corev1.LogStreamStdout, corev1.LogStreamStderr:
-		if o.TailLines != nil {
-			errs = append(errs, field.Forbidden(field.NewPath(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
-		}
-	default:
-		errs = append(errs, field.NotSupported(field.NewPath("stream"), *o.Stream, []string{corev1.LogStreamAll, corev1.LogStreamStdout, corev1.LogStreamStderr}))
-	}
-	return errs
 }
 
 // proxyOptions returns the options that admission sees for a proxy request.

@@ -12,10 +12,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/httpserver"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // flusher flushes after each write.
@@ -39,7 +39,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if err := validateLogOptions(options).ToAggregate(); err != nil {
+	if err := podquery.ValidateLogOptions(options, true).ToAggregate(); err != nil {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 		return
 	}
@@ -135,33 +135,4 @@ func logOptions(q url.Values) (*v1.PodLogOptions, error) {
 		o.Stream = &text
 	}
 	return o, nil
-}
-
-// validateLogOptions does what upstream's ValidatePodLogOptions does.
-func validateLogOptions(o *v1.PodLogOptions) (errs field.ErrorList) {
-	if o.TailLines != nil && *o.TailLines < 0 {
-		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines, "must be greater than or equal to 0"))
-	}
-	if o.LimitBytes != nil && *o.LimitBytes < 1 {
-		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *o.LimitBytes, "must be greater than 0"))
-	}
-	switch {
-	case o.SinceSeconds != nil && o.SinceTime != nil:
-		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
-	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
-		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
-	}
-	if o.Stream == nil {
-		return errs
-	}
-	switch *o.Stream {
-	case v1.LogStreamAll:
-	case v1.LogStreamStdout, v1.LogStreamStderr:
-		if o.TailLines != nil {
-			errs = append(errs, field.Forbidden(field.NewPath(""), "`tailLines` and specific `stream` are mutually exclusive for now"))
-		}
-	default:
-		errs = append(errs, field.NotSupported(field.NewPath("stream"), *o.Stream, []string{v1.LogStreamAll, v1.LogStreamStdout, v1.LogStreamStderr}))
-	}
-	return errs
 }
