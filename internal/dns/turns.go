@@ -3,7 +3,8 @@ package dns
 import (
 	"context"
 	"net/netip"
-	"sync"
+
+	"github.com/coracle-io/coracle/internal/gates"
 )
 
 const (
@@ -22,21 +23,13 @@ const (
 // waiting nor fills the memory: each datagram begins a goroutine. A nil turns bounds
 // nothing.
 type turns struct {
-	quota   *quota        // of queries under way
-	answers chan struct{} // has an element for each answer that is made
-
-	mu      sync.Mutex // guards clients
-	clients map[netip.Addr]*clientTurns
-}
-
-// clientTurns are the turns of a client for which answers are made, or wait.
-type clientTurns struct {
-	answers chan struct{} // likewise
-	users   int
+	quota   *quota                  // of queries under way
+	answers chan struct{}           // has an element for each answer that is made
+	clients gates.Gates[netip.Addr] // for the answers of each client
 }
 
 func newTurns() *turns {
-	return &turns{quota: newQuota(maxQueries, maxQueriesPerClient), answers: make(chan struct{}, maxAnswers), clients: map[netip.Addr]*clientTurns{}}
+	return &turns{quota: newQuota(maxQueries, maxQueriesPerClient), answers: make(chan struct{}, maxAnswers)}
 }
 
 // enter counts a query under way. It returns false if the query gets no answer.
@@ -61,37 +54,18 @@ func (t *turns) take(ctx context.Context, client netip.Addr) (end func(), ok boo
 	if t == nil {
 		return func() {}, true
 	}
-	t.mu.Lock()
-	own := t.clients[client]
-	if own == nil {
-		own = &clientTurns{answers: make(chan struct{}, maxAnswersPerClient)}
-		t.clients[client] = own
-	}
-	own.users++
-	t.mu.Unlock()
-	leave := func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if own.users--; own.users == 0 {
-			delete(t.clients, client)
-		}
-	}
-	select {
-	case own.answers <- struct{}{}:
-	case <-ctx.Done():
-		leave()
+	leave, err := t.clients.Enter(ctx, client, maxAnswersPerClient)
+	if err != nil {
 		return nil, false
 	}
 	select {
 	case t.answers <- struct{}{}:
 	case <-ctx.Done():
-		<-own.answers
 		leave()
 		return nil, false
 	}
 	return func() {
 		<-t.answers
-		<-own.answers
 		leave()
 	}, true
 }

@@ -102,8 +102,8 @@ func TestAnswersAreMadeInTurns(t *testing.T) {
 			end()
 		}
 		synctest.Wait()
-		if n := made.Load(); n != 2 || len(s.clients) != 0 || len(s.answers) != 0 {
-			t.Errorf("%d answers were made, and %d clients and %d answers are left", n, len(s.clients), len(s.answers))
+		if n := made.Load(); n != 2 || s.clients.Len() != 0 || len(s.answers) != 0 {
+			t.Errorf("%d answers were made, and %d clients and %d answers are left", n, s.clients.Len(), len(s.answers))
 		}
 	})
 }

@@ -43,6 +43,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/csivolume"
+	"github.com/coracle-io/coracle/internal/gates"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 )
 
@@ -255,37 +256,10 @@ var ErrAttachmentLimit = errors.New("Node has reached its volume attachment limi
 
 // Locks holds the volumes that a goroutine works on, by names or paths of theirs. The
 // zero value holds none.
-type Locks struct {
-	mu   sync.Mutex // guards held
-	held map[string]chan struct{}
-}
+type Locks struct{ held gates.Gates[string] }
 
 // Lock waits until no other goroutine works on the volume. It returns an error if ctx ends
 // before that.
 func (l *Locks) Lock(ctx context.Context, volume string) (unlock func(), err error) {
-	for {
-		l.mu.Lock()
-		busy := l.held[volume]
-		if busy == nil {
-			break
-		}
-		l.mu.Unlock()
-		select {
-		case <-busy:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	defer l.mu.Unlock()
-	if l.held == nil {
-		l.held = make(map[string]chan struct{})
-	}
-	mine := make(chan struct{})
-	l.held[volume] = mine
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.held, volume)
-		close(mine)
-	}, nil
+	return l.held.Enter(ctx, volume, 1)
 }

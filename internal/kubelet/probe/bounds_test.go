@@ -275,7 +275,7 @@ func takeTurns(t *testing.T, timeout, ofOthers time.Duration, most int32) {
 	expect(most+2, "with a new pod")
 	r.turns.forget("b")
 	r.turns.forget("c")
-	if len(r.turns.gates)+len(r.turns.verbose) > 0 {
-		t.Errorf("%d gates and %d pods are kept", len(r.turns.gates), len(r.turns.verbose))
+	if r.turns.gates.Len()+len(r.turns.verbose) > 0 {
+		t.Errorf("%d gates and %d pods are kept", r.turns.gates.Len(), len(r.turns.verbose))
 	}
 }

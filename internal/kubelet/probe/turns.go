@@ -8,6 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/gates"
 )
 
 const (
@@ -30,15 +32,9 @@ const (
 // Probes do not wait for hooks: a hook may wait for what a probe decides. The zero value is
 // ready to use.
 type turns struct {
-	mu      sync.Mutex // guards the following
-	gates   map[string]*gate
+	gates   gates.Gates[string]
+	mu      sync.Mutex         // guards verbose
 	verbose map[types.UID]bool // pods with a command whose output was too long
-}
-
-// gate is passed by some at a time. It exists while anybody uses it.
-type gate struct {
-	users  int           // who have passed or wait
-	passed chan struct{} // has an element for each who has passed
 }
 
 // run runs a command of a hook or probe of a pod in its turn.
@@ -47,7 +43,7 @@ func (t *turns) run(ctx context.Context, pod *v1.Pod, hook bool, command func() 
 	if hook {
 		kind, most = "hooks", maxHooks
 	}
-	leave, err := t.enter(ctx, kind+" of pod "+string(pod.UID), most)
+	leave, err := t.gates.Enter(ctx, kind+" of pod "+string(pod.UID), most)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +52,7 @@ func (t *turns) run(ctx context.Context, pod *v1.Pod, hook bool, command func() 
 	verbose := t.verbose[pod.UID]
 	t.mu.Unlock()
 	if verbose {
-		leave, err := t.enter(ctx, kind+" of namespace "+pod.Namespace, 1)
+		leave, err := t.gates.Enter(ctx, kind+" of namespace "+pod.Namespace, 1)
 		if err != nil {
 			return nil, err
 		}
@@ -74,38 +70,6 @@ func (t *turns) run(ctx context.Context, pod *v1.Pod, hook bool, command func() 
 		}
 	}
 	return output, err
-}
-
-// enter waits until fewer than size others have passed the gate of a name, or ctx ends.
-func (t *turns) enter(ctx context.Context, name string, size int) (leave func(), err error) {
-	t.mu.Lock()
-	g := t.gates[name]
-	if g == nil {
-		if t.gates == nil {
-			t.gates = map[string]*gate{}
-		}
-		g = &gate{passed: make(chan struct{}, size)}
-		t.gates[name] = g
-	}
-	g.users++
-	t.mu.Unlock()
-	end := func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if g.users--; g.users == 0 {
-			delete(t.gates, name)
-		}
-	}
-	select {
-	case g.passed <- struct{}{}:
-		return func() {
-			<-g.passed
-			end()
-		}, nil
-	case <-ctx.Done():
-		end()
-		return nil, ctx.Err()
-	}
 }
 
 // forget drops what is known of a pod.
