@@ -7,12 +7,13 @@ import (
 	"strconv"
 
 	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 )
 
 // The policies.
 const (
 	None   = "none"
-	Static = "static"
+	Static = spec.StaticCPUs
 )
 
 // Options are the options of the static policy.

@@ -55,15 +55,15 @@ func cpuQuota(milli int64) int64 {
 	return min(max(amount.Times(milli, quotaPeriod)/1000, minQuota), maxQuota)
 }
 
-// staticCPUs is the policy of CPUs with which containers have some for themselves.
-const staticCPUs = "static"
+// StaticCPUs is the policy of CPUs with which containers have some for themselves.
+const StaticCPUs = "static"
 
 // OwnCPUs returns how many CPUs of its own a container gets: those that it asks for, if
 // the pod is guaranteed and the number is an integer. Of a quota of CPU time, the kernel
 // gives each CPU a slice, so that such a container would be throttled before it has used
 // its CPUs: it has no quota, and neither has its pod.
 func OwnCPUs(k *kubeletconfig.KubeletConfiguration, pod *v1.Pod, c *v1.Container) int {
-	if k.CPUManagerPolicy != staticCPUs || podquery.QOSClass(pod) != v1.PodQOSGuaranteed || resourcehelper.IsPodLevelResourcesSet(pod) {
+	if k.CPUManagerPolicy != StaticCPUs || podquery.QOSClass(pod) != v1.PodQOSGuaranteed || resourcehelper.IsPodLevelResourcesSet(pod) {
 		return 0
 	}
 	milli := amount.Milli(c.Resources.Requests[v1.ResourceCPU])
