@@ -106,14 +106,16 @@ func (s Segment) Keep(nodes int) error {
 }
 
 // attach attaches the interface of a node to the bridge. A node that has not
-// joined yet is no error.
+// joined yet is no error. A node may be sent back what it sent to a port of this
+// machine's Services: where bridges ask the packet filter, the bridge does that
+// itself, and only at a port in hairpin mode.
 func (s Segment) attach(node int, bridge netlink.Link) error {
 	port, err := netlink.LinkByName(s.port(node))
 	if isMissing(err) {
 		return nil
 	}
 	if err == nil && port.Attrs().MasterIndex != bridge.Attrs().Index {
-		err = netlink.LinkSetMaster(port, bridge)
+		err = errors.Join(netlink.LinkSetMaster(port, bridge), netlink.LinkSetHairpin(port, true))
 	}
 	if err == nil && port.Attrs().Flags&net.FlagUp == 0 {
 		err = netlink.LinkSetUp(port)

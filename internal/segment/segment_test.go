@@ -112,6 +112,18 @@ func TestJoin(t *testing.T) {
 	onMachine(join)
 	onMachine(join)
 	connected()
+	onMachine(func() error { // what a node sends to the machine may be meant for the node itself
+		for _, m := range all {
+			port, err := netlink.LinkByName(m.Segment.port(m.Node))
+			if err != nil {
+				return err
+			}
+			if at, err := netlink.LinkGetProtinfo(port); err != nil || !at.Hairpin {
+				t.Errorf("interface %s of the bridge is not in hairpin mode: %+v, %v", port.Attrs().Name, at, err)
+			}
+		}
+		return nil
+	})
 
 	s := all[0].Segment
 	onMachine(s.Remove)
