@@ -26,6 +26,9 @@ var (
 func Default(pod *corev1.Pod) {
 	spec := &pod.Spec
 	DefaultSpec(spec)
+	if *spec.TerminationGracePeriodSeconds < 0 { // a template keeps it
+		spec.TerminationGracePeriodSeconds = new(int64(1))
+	}
 	defaults.Nil(&spec.EnableServiceLinks, true)
 	for c := range podquery.Containers(spec) {
 		defaultRequests(&c.Resources)

@@ -157,9 +157,6 @@ func prepareForCreate(r *resource.RequestContext, p *corev1.Pod) {
 	defaultPodLimits(r.Features, &p.Spec)
 	p.Status = corev1.PodStatus{} // QOSClass would return the class that the client sent
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podquery.QOSClass(p)}
-	if grace := p.Spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
-		*grace = 1
-	}
 	mergeLabelKeys(p)
 	addSchedulingGatedCondition(p)
 	applyAppArmorAnnotations(r, p)

@@ -1,11 +1,13 @@
 package pod_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/feature"
@@ -39,6 +41,25 @@ func TestPodUpdates(t *testing.T) {
 			old: "{ephemeralContainers: [{name: d, image: i}]}", next: "{}",
 			problem: `spec.ephemeralContainers: Forbidden: existing ephemeral containers "d" may not be removed`},
 	})
+}
+
+// TestNegativeGracePeriod checks that a pod has one second to stop, in a create and
+// in an update, which is no change then. A template keeps what it says, with a warning.
+func TestNegativeGracePeriod(t *testing.T) {
+	next := storedPod(t, "{terminationGracePeriodSeconds: -1}")
+	if got := next.Spec.TerminationGracePeriodSeconds; *got != 1 {
+		t.Errorf("a pod has %d s", *got)
+	}
+	old := storedPod(t, "{terminationGracePeriodSeconds: 1}")
+	if errs := resourcetest.BeforeUpdate(pod.Pods(), &resource.RequestContext{Now: noon, Namespace: "default"}, next, old); len(errs) != 0 {
+		t.Error(errs)
+	}
+	template := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: new(int64(-1))}}
+	pod.DefaultTemplate(template)
+	want := []string{"template.spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"}
+	if got := pod.TemplateWarnings(template, nil, field.NewPath("template")); !slices.Equal(got, want) {
+		t.Errorf("a template: %q", got)
+	}
 }
 
 // TestPodResizes checks what the endpoint resize can change.

@@ -129,10 +129,6 @@ func TestPodWarningsAboutNumbersAndNames(t *testing.T) {
 				`spec.overhead[memory]: fractional byte value "4m" is invalid, must be an integer`,
 			},
 		},
-		"less than no time": {
-			spec: "{terminationGracePeriodSeconds: -1}",
-			want: []string{"spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"},
-		},
 		"ports that differ": {
 			spec: `{containers: [{name: c, image: i, ports: [{containerPort: 80, hostPort: 80, hostIP: 10.0.0.1}, {containerPort: 80, hostPort: 80, hostIP: 10.0.0.2},
 			  {containerPort: 80, hostPort: 81, hostIP: 10.0.0.1}, {containerPort: 80, protocol: UDP}, {containerPort: 82}]}]}`,
