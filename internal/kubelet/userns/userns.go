@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -73,8 +74,11 @@ func (m *Manager) Mapping(pod *v1.Pod) (*runtimeapi.UserNamespace, error) {
 			return nil, err
 		}
 	}
-	for i := uint32(1); i <= rangesOfNode; i++ {
-		first := i * idsPerPod
+	// Nodes of one machine do not know each other's ranges: chosen at random, as
+	// upstream's are, they are seldom the same.
+	start := rand.Uint32N(rangesOfNode)
+	for i := range uint32(rangesOfNode) {
+		first := ((start+i)%rangesOfNode + 1) * idsPerPod
 		if taken[first] {
 			continue
 		}
