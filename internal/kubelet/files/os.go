@@ -243,7 +243,7 @@ func (m OS) BindBeneath(root, sub, target string, readOnly bool) error {
 }
 
 // makeBeneath creates the missing directories of sub with the permissions of
-// root.
+// root, the setuid, setgid and sticky bits among them.
 func makeBeneath(root *os.Root, sub string) error {
 	info, err := root.Stat(".")
 	if err != nil {
@@ -257,7 +257,7 @@ func makeBeneath(root *os.Root, sub string) error {
 		case err != nil:
 			return err
 		default:
-			if err := root.Chmod(path, info.Mode().Perm()|info.Mode()&fs.ModeSetgid); err != nil {
+			if err := root.Chmod(path, info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky)); err != nil {
 				return err
 			}
 		}

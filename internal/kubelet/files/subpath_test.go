@@ -24,7 +24,7 @@ func TestSubPathIsMadeInTheVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for path, mode := range map[string]fs.FileMode{root: fs.ModeSetgid | 0o775, filepath.Join(root, "dir"): 0o700} {
+	for path, mode := range map[string]fs.FileMode{root: fs.ModeSetgid | fs.ModeSticky | 0o775, filepath.Join(root, "dir"): 0o700} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +34,7 @@ func TestSubPathIsMadeInTheVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = socket.Close() }()
-	const made = fs.ModeDir | fs.ModeSetgid | 0o775
+	const made = fs.ModeDir | fs.ModeSetgid | fs.ModeSticky | 0o775
 	for sub, want := range map[string]struct {
 		path string      // in the volume, that is mounted; "": it is refused
 		mode fs.FileMode // 0: any
