@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
@@ -91,22 +92,30 @@ func (w *worker) fits(pod *v1.Pod) (waits *v1.PodCondition, detail string) {
 			others = append(others, other)
 		}
 	}
-	allocated := w.inbox.allocation().of(pod)
-	detail, message := w.config.Placement.ResizeInfeasible(pod, allocated)
-	if message == "" {
-		detail, message = "swap_limitation", w.config.Node.ResizeInfeasible(pod, allocated)
-	}
 	allocatable := w.config.NodeStatus.Allocatable()
-	if message == "" {
-		detail, message = "insufficient_node_allocatable", admit.TooBig(pod, allocatable)
-	}
-	if message != "" {
+	if detail, message := w.config.infeasible(pod, w.inbox.allocation().of(pod), allocatable); message != "" {
 		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible, Message: message}, detail
 	}
 	if rejection := admit.Check(pod, nil, others, allocatable, nil); rejection != nil {
 		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, Message: rejection.Message}, ""
 	}
 	return nil, ""
+}
+
+// infeasible returns why the node can never give a pod with these allocated resources
+// those that it asks for, as the label of a metric and for users. The message is empty
+// if it may.
+func (c *Config) infeasible(pod, allocated *v1.Pod, allocatable v1.ResourceList) (detail, message string) {
+	if message := c.Node.ResizeInfeasible(pod, allocated); message != "" {
+		return "swap_limitation", message
+	}
+	if gate := feature.InPlacePodLevelResourcesVerticalScaling; !c.Features.Enabled(gate) && !equality.Semantic.DeepEqual(pod.Spec.Resources, allocated.Spec.Resources) {
+		return "plr_feature_gate_off", string(gate) + " is disabled"
+	}
+	if detail, message := c.Placement.ResizeInfeasible(pod, allocated); message != "" {
+		return detail, message
+	}
+	return "insufficient_node_allocatable", admit.TooBig(pod, allocatable)
 }
 
 // change is a change of the resource controls of a running container.
