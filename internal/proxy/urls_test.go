@@ -3,6 +3,7 @@ package proxy
 import (
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/coracle-io/coracle/internal/freeport"
@@ -19,19 +20,20 @@ func TestPagesOfTheProxy(t *testing.T) {
 	}
 	defer servers.stop()
 	p.health.applied()
-	for url, want := range map[string]string{
-		health.String() + "/healthz": "", health.String() + "/livez": "", metrics.String() + "/metrics": "",
-		metrics.String() + "/healthz": "ok", metrics.String() + "/proxyMode": "nftables",
+	for _, page := range []struct{ url, want string }{
+		{health.String() + "/healthz", ""}, {health.String() + "/livez", ""}, {metrics.String() + "/metrics", ""},
+		{metrics.String() + "/healthz", "ok"}, {metrics.String() + "/healthz/ping", "ok"}, {metrics.String() + "/proxyMode", "nftables"},
+		{metrics.String() + "/metrics/slis", `kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 2`},
 	} {
-		answer, err := http.Get("http://" + url)
+		answer, err := http.Get("http://" + page.url)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		body, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
-		if err != nil || answer.StatusCode != http.StatusOK || want != "" && string(body) != want {
-			t.Errorf("%s: %s %.100q %v, want %q", url, answer.Status, body, err, want)
+		if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(body), page.want) {
+			t.Errorf("%s: %s %.100q %v, want %q", page.url, answer.Status, body, err, page.want)
 		}
 	}
 }
