@@ -116,7 +116,7 @@ func New(given Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k.sources = source.All(c, config.Client, config.Files, config.NodeName)
-	k.runtime = cri.NewClient(config.Runtime, config.Images, config.Metrics, config.DeleteTask)
+	k.runtime = cri.NewClient(config.Runtime, config.Images, config.Metrics, config.RuntimeProcess.DeleteTask)
 	k.cgroups = &cgroup.Pods{Groups: cgroup.Measure(config.Groups, config.Metrics), Configuration: c, Capacity: config.Machine.Capacity, MaxPIDs: func() (int64, error) {
 		free, err := config.Machine.Free()
 		return free.PIDsTotal, err
@@ -274,7 +274,7 @@ func (k *Kubelet) newServer() (*server.Config, error) {
 		Checks: []health.Check{{Name: "device-plugin", Run: func(context.Context) error { return k.place.devices.Registers() }}},
 		Stats: &stats.Provider{
 			NodeName: k.config.NodeName, Started: time.Now(), Pods: k.pods.Observed, Runtime: k.runtime.Runtime(), Machine: k.config.Machine,
-			Count: k.eviction.Count, Volumes: k.volumes, Measured: k.usage, CGroups: k.cgroups, ImageFS: k.images.FileSystem,
+			Count: k.eviction.Count, Volumes: k.volumes, Measured: k.usage, CGroups: k.cgroups, SystemCGroups: k.config.systemCGroups, ImageFS: k.images.FileSystem,
 			ImagesUsed: k.images.Used, PodLogsDir: c.PodLogsDir,
 		},
 		Files: k.config.Files, CheckpointDir: filepath.Join(k.config.RootDirectory, "checkpoints"),
