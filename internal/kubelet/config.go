@@ -253,6 +253,7 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 		k.EnforceNodeAllocatable = []string{"pods"}
 	}
 	defaults.Nil(&k.EnableProfilingHandler, true)
+	defaults.Nil(&k.EnableDebugFlagsHandler, true)
 	defaults.Zero(&k.CPUManagerPolicy, cpumanager.None)
 	duration(&k.CPUManagerReconcilePeriod, 10*time.Second)
 	defaults.Zero(&k.MemoryManagerPolicy, memorymanager.None)

@@ -269,7 +269,6 @@ func unsupportedOperation(k *kubeletconfig.KubeletConfiguration) []setting {
 	return []setting{
 		{"readOnlyPort", k.ReadOnlyPort != 0},
 		{"enableContentionProfiling", k.EnableContentionProfiling},
-		{"enableDebugFlagsHandler", isSet(k.EnableDebugFlagsHandler, false)},
 		{"enableControllerAttachDetach=false", isSet(k.EnableControllerAttachDetach, true)},
 		{"runOnce", k.RunOnce},
 		{"contentType " + k.ContentType + " (--kube-api-content-type)", k.ContentType != ""},

@@ -1,12 +1,16 @@
 package proxy
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
+	"k8s.io/klog/v2"
+
 	"github.com/coracle-io/coracle/internal/freeport"
+	"github.com/coracle-io/coracle/internal/logging"
 )
 
 // The proxy answers at kube-proxy's two addresses: whether it is healthy, and its mode and
@@ -35,5 +39,30 @@ func TestPagesOfTheProxy(t *testing.T) {
 		if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(body), page.want) {
 			t.Errorf("%s: %s %.100q %v, want %q", page.url, answer.Status, body, err, page.want)
 		}
+	}
+}
+
+// The pages of the proxy know its logger, so that its level can be set.
+func TestLogLevelOfTheProxy(t *testing.T) {
+	var out bytes.Buffer
+	ctx := logging.New(&out, logging.Levels{}).Context(t.Context(), "proxy")
+	address := ListenAddress{"127.0.0.1", freeport.For(t)}
+	p := New(Config{NodeName: "n1", Backend: &refusing{}, MetricsAddress: address, Pages: map[string]http.Handler{logging.LevelPath: logging.LevelHandler()}})
+	servers, err := p.listen(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer servers.stop()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+address.String()+logging.LevelPath, strings.NewReader("3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusOK || !klog.FromContext(ctx).V(3).Enabled() {
+		t.Errorf("it is not set: %s", answer.Status)
 	}
 }
