@@ -86,7 +86,7 @@ func pendingResize(reason, message string) *v1.PodCondition {
 // deferred, nil if it has not.
 func deferredBefore(pod *v1.Pod) *v1.PodCondition {
 	c := podquery.Condition(&pod.Status, v1.PodResizePending)
-	if c == nil || c.Status != v1.ConditionTrue || c.Reason != v1.PodReasonDeferred || podquery.IsFinished(pod) {
+	if c == nil || c.Status != v1.ConditionTrue || c.Reason != v1.PodReasonDeferred || c.LastTransitionTime.IsZero() || podquery.IsFinished(pod) {
 		return nil
 	}
 	return c.DeepCopy()

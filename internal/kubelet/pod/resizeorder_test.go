@@ -99,6 +99,11 @@ func TestDeferredResizesKeepTheirTurns(t *testing.T) {
 	if got := b.deferredSince(); !got.After(since.Time) {
 		t.Errorf("one that is feasible now waits since %v", got)
 	}
+	timeless := newInbox(&v1.Pod{Status: v1.PodStatus{Conditions: []v1.PodCondition{{Type: waits.Type, Status: waits.Status, Reason: waits.Reason}}}})
+	timeless.setPending(pendingResize(v1.PodReasonDeferred, "used: 4"))
+	if timeless.deferredSince().IsZero() {
+		t.Error("one whose condition has no time never waits")
+	}
 	finished := newInbox(&v1.Pod{Status: v1.PodStatus{Phase: v1.PodFailed, Conditions: []v1.PodCondition{waits}}})
 	if got := finished.deferredSince(); !got.IsZero() {
 		t.Errorf("that of a pod that has failed waits since %v", got)
