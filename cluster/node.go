@@ -149,7 +149,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 			return nil, err
 		}
 		k.Config.Configuration.ContainerRuntimeEndpoint = n.runtime.Endpoint()
-		k.Config.DeleteTask = n.runtime.DeleteTask
+		k.Config.RuntimeProcess.DeleteTask = n.runtime.DeleteTask
 	}
 	n.proxy = component.NewProxy()
 	n.proxy.Table = o.Node.NFTable

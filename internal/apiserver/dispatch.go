@@ -10,7 +10,6 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
-	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/status"
 	"github.com/coracle-io/coracle/internal/resource"
@@ -44,7 +43,7 @@ func (q *request) serveOther() error {
 func (s *Server) paths() []string {
 	paths := s.discovery.Paths()
 	for path := range s.handlers.Paths {
-		if path != fairness.DumpPath { // upstream does not list it
+		if !strings.HasPrefix(path, "/debug/") { // upstream lists none of these
 			paths = append(paths, strings.TrimSuffix(path, "/"))
 		}
 	}

@@ -76,6 +76,7 @@ func (k *Kubelet) AddFlags(fs *pflag.FlagSet) {
 	fs.StringToStringVar(&k.Config.NodeLabels, "node-labels", k.Config.NodeLabels, "labels to register the node with")
 	fs.StringSliceVar(&k.Taints, "register-with-taints", k.Taints, "taints to register the node with, such as key=value:effect")
 	fs.StringVar(&k.Config.RootDirectory, "root-dir", k.Config.RootDirectory, "directory of the kubelet's files, such as volume mounts of pods")
+	fs.StringVar(&k.Config.RuntimeProcess.CGroup, "runtime-cgroups", k.Config.RuntimeProcess.CGroup, "absolute name of the cgroup that the container runtime runs in, to show its usage in /stats/summary")
 	k.fields = bindFields(fs, &k.Config.Configuration, kubeletFields())
 	k.ignored.addFlags(fs)
 	k.kinds(fs)
@@ -85,7 +86,7 @@ func (k *Kubelet) AddFlags(fs *pflag.FlagSet) {
 func (k *Kubelet) kinds(fs *pflag.FlagSet) {
 	flagvalue.Is(fs, flagvalue.File, "client-ca-file", "tls-cert-file", "tls-private-key-file", "resolv-conf")
 	flagvalue.Is(fs, flagvalue.Path, "config", "config-dir", "root-dir", "pod-manifest-path", "kubeconfig", "bootstrap-kubeconfig", "cert-dir", "lock-file", "image-credential-provider-config", "image-credential-provider-bin-dir")
-	flagvalue.Is(fs, flagvalue.Absolute, "cgroup-root")
+	flagvalue.Is(fs, flagvalue.Absolute, "cgroup-root", "runtime-cgroups")
 	flagvalue.Is(fs, flagvalue.Address, "address", "cluster-dns", "node-ip")
 	flagvalue.Is(fs, flagvalue.Ranges, "pod-cidr")
 	flagvalue.Is(fs, flagvalue.Name, "hostname-override", "cluster-domain")

@@ -95,9 +95,17 @@ func TestOOMScoreAdj(t *testing.T) {
 	}
 }
 
+// The control group of the container runtime is a flag alone, as upstream.
+func TestRuntimeCgroups(t *testing.T) {
+	k := kubeletWith(t, "--runtime-cgroups=/system.slice/containerd.service", nil)
+	if err := k.Validate(); err != nil || k.Config.RuntimeProcess.CGroup != "/system.slice/containerd.service" {
+		t.Errorf("it is %q (%v)", k.Config.RuntimeProcess.CGroup, err)
+	}
+}
+
 // Flags that this kubelet does not support are refused by name.
 func TestRefusedKubeletFlags(t *testing.T) {
-	for _, flag := range strings.Fields(`--cloud-provider=external --runtime-cgroups=/runtime --lock-file=/a --exit-on-lock-contention --experimental-mounter-path=/a
+	for _, flag := range strings.Fields(`--cloud-provider=external --lock-file=/a --exit-on-lock-contention --experimental-mounter-path=/a
 		--experimental-allocatable-ignore-eviction --minimum-container-ttl-duration=1m --maximum-dead-containers-per-container=2 --maximum-dead-containers=9
 		--reserved-memory=0:memory=1Gi --vmodule=a=2 --log-text-split-stream --log-text-info-buffer-size=1Ki --read-only-port=10255 --runonce
 		--kube-api-qps=50 --protect-kernel-defaults`) {

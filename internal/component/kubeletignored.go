@@ -16,7 +16,6 @@ type kubeletIgnored struct {
 	logFlushFrequency      time.Duration
 
 	cloudProvider          string
-	runtimeCgroups         string
 	lockFile               string
 	exitOnLockContention   bool
 	mounterPath            string
@@ -38,7 +37,6 @@ func (o *kubeletIgnored) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.podInfraContainerImage, "pod-infra-container-image", o.podInfraContainerImage, ignored+"the runtime says which image its sandboxes have")
 	fs.DurationVar(&o.logFlushFrequency, "log-flush-frequency", o.logFlushFrequency, ignored+"each log line is written at once")
 	fs.StringVar(&o.cloudProvider, "cloud-provider", o.cloudProvider, `"" for none; external `+refused+"nodes are initialized by the kubelet itself")
-	fs.StringVar(&o.runtimeCgroups, "runtime-cgroups", o.runtimeCgroups, refused+"the runtime's control group is that which started it")
 	fs.StringVar(&o.lockFile, "lock-file", o.lockFile, refused+"the kubelet's port is its lock")
 	fs.BoolVar(&o.exitOnLockContention, "exit-on-lock-contention", o.exitOnLockContention, refused+"as --lock-file")
 	fs.StringVar(&o.mounterPath, "experimental-mounter-path", o.mounterPath, refused+"the kubelet mounts by system calls")
@@ -64,7 +62,6 @@ func (o *kubeletIgnored) validate() error {
 		given     bool
 	}{
 		{"cloud-provider=external", "this kubelet does not wait for a cloud controller manager to initialize its node; leave the flag out", o.cloudProvider == "external"},
-		{"runtime-cgroups", "this kubelet does not move the container runtime into another control group", o.runtimeCgroups != ""},
 		{"lock-file", "the kubelet's port keeps a second kubelet from starting; leave the flag out", o.lockFile != ""},
 		{"exit-on-lock-contention", "the kubelet's port keeps a second kubelet from starting; leave the flag out", o.exitOnLockContention},
 		{"experimental-mounter-path", "this kubelet mounts by system calls, not by a program", o.mounterPath != ""},

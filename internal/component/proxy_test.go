@@ -321,7 +321,7 @@ func TestProxyConfigurationIsShown(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &shown); err != nil || shown[configv1alpha1.GroupName] == nil || shown[configv1alpha1.GroupName].ClusterCIDR != "10.0.0.0/8" {
 		t.Errorf("%v: %s", err, w.Body)
 	}
-	for path, want := range map[string]bool{"/flagz": true, "/statusz": true, "/debug/pprof/": false} {
+	for path, want := range map[string]bool{"/flagz": true, "/statusz": true, "/debug/pprof/": false, "/debug/flags/v": false} {
 		if (pages[path] != nil) != want {
 			t.Errorf("%s is there: %v", path, !want)
 		}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,9 +61,8 @@ type Config struct {
 	// Runtime and Images override Configuration.ContainerRuntimeEndpoint.
 	Runtime internalapi.RuntimeService
 	Images  internalapi.ImageManagerService
-	// DeleteTask kills the processes of a container that the runtime refuses to
-	// remove (FailedPrecondition), so that it can; nil if there is no such way.
-	DeleteTask func(ctx context.Context, containerID string) error
+	// RuntimeProcess is what is known of the runtime beside its API.
+	RuntimeProcess RuntimeProcess
 
 	// Memory is what the process of the kubelet may use; nil is without a limit.
 	Memory Memory
@@ -84,6 +84,15 @@ type Config struct {
 	Metrics *registry.Registry
 	// Pages are more pages of the server by path, such as /flagz.
 	Pages map[string]http.Handler
+}
+
+// RuntimeProcess is what is known of a container runtime beside its API.
+type RuntimeProcess struct {
+	// DeleteTask kills the processes of a container that the runtime refuses to
+	// remove (FailedPrecondition), so that it can; nil if there is no such way.
+	DeleteTask func(ctx context.Context, containerID string) error
+	// CGroup is the absolute name of its control group, "" if that is not known.
+	CGroup string
 }
 
 // Memory is the memory of the kubelet's process, such as a memory.Budget.
@@ -244,6 +253,7 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 		k.EnforceNodeAllocatable = []string{"pods"}
 	}
 	defaults.Nil(&k.EnableProfilingHandler, true)
+	defaults.Nil(&k.EnableDebugFlagsHandler, true)
 	defaults.Zero(&k.CPUManagerPolicy, cpumanager.None)
 	duration(&k.CPUManagerReconcilePeriod, 10*time.Second)
 	defaults.Zero(&k.MemoryManagerPolicy, memorymanager.None)
@@ -259,6 +269,30 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 // hostFile reads a file of the machine.
 func (c *Config) hostFile(path string) ([]byte, error) {
 	return c.Files.ReadFile(path, files.MaxHostFile)
+}
+
+// hasGroup reports whether the machine has a control group.
+func (c *Config) hasGroup(path string) bool {
+	return slices.ContainsFunc([]string{"/sys/fs/cgroup", "/sys/fs/cgroup/memory"}, func(root string) bool {
+		_, err := c.Files.Stat(filepath.Join(root, path))
+		return err == nil
+	})
+}
+
+// systemCGroups returns the control groups of the kubelet's process and of the container
+// runtime, "" for those that are not known or not there.
+func (c *Config) systemCGroups() (kubelet, runtime string) {
+	known := func(group string) string {
+		if group == "" || !c.hasGroup(group) {
+			return ""
+		}
+		return group
+	}
+	memberships, err := c.hostFile("/proc/self/cgroup")
+	if err == nil {
+		kubelet = known(cgroup.Membership(string(memberships)))
+	}
+	return kubelet, known(c.RuntimeProcess.CGroup)
 }
 
 // facts returns the properties of the node that do not change while the kubelet

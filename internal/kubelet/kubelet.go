@@ -116,7 +116,7 @@ func New(given Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k.sources = source.All(c, config.Client, config.Files, config.NodeName)
-	k.runtime = cri.NewClient(config.Runtime, config.Images, config.Metrics, config.DeleteTask)
+	k.runtime = cri.NewClient(config.Runtime, config.Images, config.Metrics, config.RuntimeProcess.DeleteTask)
 	k.cgroups = &cgroup.Pods{Groups: cgroup.Measure(config.Groups, config.Metrics), Configuration: c, Capacity: config.Machine.Capacity, MaxPIDs: func() (int64, error) {
 		free, err := config.Machine.Free()
 		return free.PIDsTotal, err
@@ -136,7 +136,7 @@ func New(given Config) (*Kubelet, error) {
 	k.plugins = pluginwatcher.New(pluginwatcher.Directory(config.RootDirectory), config.Files, map[string]pluginwatcher.Handler{
 		registerapi.CSIPlugin: k.volumes.CSI.Drivers(), registerapi.DRAPlugin: k.place.claims.Drivers(),
 	})
-	if k.node, err = k.newNode(facts); err != nil {
+	if k.node, err = k.newNode(facts, gates); err != nil {
 		return nil, err
 	}
 	k.pods = k.newPods(facts, gates, handlers)
@@ -227,7 +227,7 @@ func (k *Kubelet) newPods(facts spec.Node, gates *feature.Set, handlers *probe.R
 		Features:    gates, ShuttingDown: func() bool { return k.shutdown.ShuttingDown() },
 	}
 	config := pods.Config{
-		Node: facts, NodeStatus: k.node, Admit: policy.Admit, Victims: policy.Victims, Shortage: k.shortage,
+		Node: facts, NodeStatus: k.node, Features: gates, Admit: policy.Admit, Victims: policy.Victims, Shortage: k.shortage,
 		Runtime: k.runtime.Runtime(), RuntimeName: k.runtime.Name, Files: k.config.Files, CGroups: k.cgroups,
 		UserNamespaces: &userns.Manager{Files: k.config.Files, Folders: k.volumes}, Placement: k.place, Volumes: k.volumes, Images: k.images,
 		NetworkPolicies: k.config.NetworkPolicies, Probes: k.probes, Handlers: handlers, Recorder: k.recorder, Metrics: k.config.Metrics,
@@ -250,9 +250,9 @@ func (k *Kubelet) newPods(facts spec.Node, gates *feature.Set, handlers *probe.R
 	return pods.New(config)
 }
 
-func (k *Kubelet) newNode(facts spec.Node) (*node.Reporter, error) {
+func (k *Kubelet) newNode(facts spec.Node, gates *feature.Set) (*node.Reporter, error) {
 	return node.NewReporter(node.Config{
-		Client: k.config.Client, Configuration: &k.config.Configuration, Name: k.config.NodeName, IPs: facts.IPs, Labels: k.config.NodeLabels,
+		Client: k.config.Client, Configuration: &k.config.Configuration, Features: gates, Name: k.config.NodeName, IPs: facts.IPs, Labels: k.config.NodeLabels,
 		Machine: k.config.Machine, Runtime: k.runtime.Runtime(), Images: k.runtime.Images(), Recorder: k.recorder,
 		Hooks: node.Hooks{
 			Versions: func() (runtime, kubelet string) {
@@ -274,7 +274,7 @@ func (k *Kubelet) newServer() (*server.Config, error) {
 		Checks: []health.Check{{Name: "device-plugin", Run: func(context.Context) error { return k.place.devices.Registers() }}},
 		Stats: &stats.Provider{
 			NodeName: k.config.NodeName, Started: time.Now(), Pods: k.pods.Observed, Runtime: k.runtime.Runtime(), Machine: k.config.Machine,
-			Count: k.eviction.Count, Volumes: k.volumes, Measured: k.usage, CGroups: k.cgroups, ImageFS: k.images.FileSystem,
+			Count: k.eviction.Count, Volumes: k.volumes, Measured: k.usage, CGroups: k.cgroups, SystemCGroups: k.config.systemCGroups, ImageFS: k.images.FileSystem,
 			ImagesUsed: k.images.Used, PodLogsDir: c.PodLogsDir,
 		},
 		Files: k.config.Files, CheckpointDir: filepath.Join(k.config.RootDirectory, "checkpoints"),

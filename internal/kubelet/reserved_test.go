@@ -57,6 +57,29 @@ func TestReservedGroupIsMissing(t *testing.T) {
 	}
 }
 
+// The control groups of the kubelet and of the container runtime are known if the machine
+// has them.
+func TestSystemCGroups(t *testing.T) {
+	c, _ := reservedConfig(t, "memory/system.slice/kubelet.service", "runtime.slice")
+	if err := c.Files.MkdirAll("/proc/self", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ memberships, runtime, want string }{
+		{"0::/system.slice/kubelet.service\n", "/runtime.slice", "/system.slice/kubelet.service /runtime.slice"},
+		{"0::/gone\n", "/gone", " "},
+		{"", "", " "},
+	} {
+		if err := c.Files.WriteFile("/proc/self/cgroup", []byte(test.memberships), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		c.RuntimeProcess.CGroup = test.runtime
+		kubelet, runtime := c.systemCGroups()
+		if got := kubelet + " " + runtime; got != test.want {
+			t.Errorf("%q: got %q, want %q", test.memberships, got, test.want)
+		}
+	}
+}
+
 // On version 2, all processes of a container that runs out of memory end, unless
 // the configuration says otherwise. Version 1 cannot do it.
 func TestSingleProcessOOMKill(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientfake "k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -173,6 +174,41 @@ func TestMetricsOfResizesThatWaited(t *testing.T) {
 		b.resize("small", "500m")
 		b.after(time.Minute)
 		want("after one that did not wait", 1, 1)
+	})
+}
+
+// Room on the node goes to the resizes that wait in the order of their pods' priorities,
+// and then to the one that has waited longest, whichever is tried first.
+func TestDeferredResizesTakeTurns(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		for name, priority := range map[string]int32{"long": 0, "short": 0, "high": 1000} {
+			b.create(pod(name, sized("500m"), func(p *v1.Pod) { p.Spec.Priority = &priority }))
+		}
+		for _, name := range []string{"one", "two", "three"} {
+			b.create(pod(name, sized("800m")))
+		}
+		b.after(time.Minute)
+		for _, name := range []string{"long", "short", "high"} {
+			b.resize(name, "1300m")
+		}
+		want := map[string]string{"long": "500m", "short": "500m", "high": "500m"}
+		for _, turn := range []struct{ ends, resized string }{{"none", "none"}, {"one", "high"}, {"two", "long"}, {"three", "short"}} {
+			if turn.ends != "none" {
+				b.delete(turn.ends, 30)
+				b.after(time.Second)
+				want[turn.resized] = "1300m"
+			}
+			for _, name := range []string{"short", "long"} {
+				b.kubelet.pods.Wake(types.UID("uid-" + name))
+				b.after(time.Second)
+			}
+			b.after(2 * time.Minute)
+			for name, cpu := range want {
+				if got := b.allocated(name); got != cpu {
+					t.Errorf("after the end of %s, pod %s has %q allocated, want %s", turn.ends, name, got, cpu)
+				}
+			}
+		}
 	})
 }
 

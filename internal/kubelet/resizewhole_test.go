@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -180,5 +181,41 @@ func TestResizeOfThePodGoesOn(t *testing.T) {
 		b.after(time.Minute)
 		b.check("after another restart", nil, 3000)
 		shows("after another restart", 3, v1.ConditionUnknown)
+	})
+}
+
+// With the feature gate off, a pod keeps the resources that it has as a whole, and its
+// status does not show them.
+func TestPodIsNotResizedWithoutTheFeature(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.configure = func(c *Config) {
+			c.Configuration.FeatureGates = map[string]bool{string(feature.InPlacePodLevelResourcesVerticalScaling): false}
+		}
+		b.start()
+		defer func() { b.stop() }()
+		b.create(pod("web", func(p *v1.Pod) {
+			p.Generation, p.Spec.Containers[0].Resources, p.Spec.Resources = 1, cpus("1"), new(cpus("2"))
+		}))
+		b.after(time.Minute)
+		b.resizeWhole("web", "3")
+		p := b.get("web")
+		waits := podquery.Condition(&p.Status, v1.PodResizePending)
+		if waits == nil || waits.Reason != v1.PodReasonInfeasible || waits.Message != "InPlacePodLevelResourcesVerticalScaling is disabled" {
+			t.Errorf("the resize waits because of %+v", waits)
+		}
+		if got := b.groups.Get(cgroup.Pod("", podquery.QOSClass(p), p.UID)).GetCpuQuota(); got != 200_000 {
+			t.Errorf("the quota of the pod is %d after the resize, want 200000", got)
+		}
+		if p.Status.Resources != nil || p.Status.AllocatedResources != nil {
+			t.Errorf("the status shows %+v and %v", p.Status.Resources, p.Status.AllocatedResources)
+		}
+		if got := b.metrics()["kubelet_pod_infeasible_resizes_total,plr_feature_gate_off"]; got != 1 {
+			t.Errorf("%v resizes are infeasible for the feature gate", got)
+		}
+		b.resizeWhole("web", "2")
+		if waits := podquery.Condition(&b.get("web").Status, v1.PodResizePending); waits != nil {
+			t.Errorf("a resize that was taken back waits: %+v", waits)
+		}
 	})
 }

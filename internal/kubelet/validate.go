@@ -269,7 +269,6 @@ func unsupportedOperation(k *kubeletconfig.KubeletConfiguration) []setting {
 	return []setting{
 		{"readOnlyPort", k.ReadOnlyPort != 0},
 		{"enableContentionProfiling", k.EnableContentionProfiling},
-		{"enableDebugFlagsHandler", isSet(k.EnableDebugFlagsHandler, false)},
 		{"enableControllerAttachDetach=false", isSet(k.EnableControllerAttachDetach, true)},
 		{"runOnce", k.RunOnce},
 		{"contentType " + k.ContentType + " (--kube-api-content-type)", k.ContentType != ""},
@@ -308,10 +307,7 @@ func (c *Config) checkMachine() error {
 		}
 	}
 	for _, group := range reservedGroups(k) {
-		if !slices.ContainsFunc([]string{"/sys/fs/cgroup", "/sys/fs/cgroup/memory"}, func(root string) bool {
-			_, err := c.Files.Stat(filepath.Join(root, group.path))
-			return err == nil
-		}) {
+		if !c.hasGroup(group.path) {
 			return fmt.Errorf("%s %q: there is no such control group, and the kubelet does not make it", group.field, group.path)
 		}
 	}

@@ -4,7 +4,8 @@
 //
 // The letter is the severity (I, W, E). The word after the time is the component, with
 // @NODE if it belongs to a further node of the machine (scheduler, kubelet,
-// kubelet@n1-2). The level (--v=0..10) can be set for each component (--v=2,kubelet=5).
+// kubelet@n1-2). The level (--v=0..10) can be set for each component (--v=2,kubelet=5), and
+// changed while the component runs (LevelHandler).
 // client-go and the other k8s.io libraries log through klog, which CaptureKlog redirects
 // to the component "lib".
 package logging
@@ -20,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -85,7 +87,7 @@ func (l Levels) of(component string) int {
 
 // Log writes the log lines of a process. It may be used by several goroutines.
 type Log struct {
-	levels Levels
+	levels *current
 	node   string // of the components; "" if they need not be told apart
 	now    func() time.Time
 
@@ -96,7 +98,7 @@ type Log struct {
 
 // New returns a log that writes to out.
 func New(out io.Writer, levels Levels) *Log {
-	return &Log{out: out, levels: levels, now: time.Now}
+	return &Log{out: out, levels: &current{initial: levels, levels: map[string]*atomic.Int32{}}, now: time.Now}
 }
 
 // Of returns a log like l for the components of a node, which becomes a part of
@@ -209,13 +211,13 @@ func writeValue(b *bytes.Buffer, value any) {
 type sink struct {
 	log       *Log
 	component string
-	level     int
+	level     *atomic.Int32 // of all sinks of the component
 	name      string
 	values    []any
 }
 
 func (s *sink) Init(logr.RuntimeInfo)  {}
-func (s *sink) Enabled(level int) bool { return level <= s.level }
+func (s *sink) Enabled(level int) bool { return level <= int(s.level.Load()) }
 
 func (s *sink) Info(_ int, msg string, values ...any) {
 	s.log.write('I', s.component, s.name, msg, append(s.values[:len(s.values):len(s.values)], values...), nil)

@@ -16,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	checks "github.com/coracle-io/coracle/internal/health"
 	"github.com/coracle-io/coracle/internal/httpserver"
+	registry "github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/persistent"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -124,9 +126,12 @@ func (p *Proxy) listen(ctx context.Context) (*servers, error) {
 	healthz := http.NewServeMux()
 	healthz.Handle("/healthz", counted(p.metrics.healthz, p.health.healthz))
 	healthz.Handle("/livez", counted(p.metrics.livez, p.health.livez))
-	metrics := http.NewServeMux()
+	metrics, results := http.NewServeMux(), registry.NewChecks()
+	ping := checks.Handler("/healthz", results.Observed("healthz", []checks.Check{checks.Ping()})...)
+	metrics.Handle("/healthz", ping)
+	metrics.Handle("/healthz/", ping)
 	metrics.Handle("/metrics", p.config.Metrics.Handler())
-	metrics.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "ok") })
+	metrics.Handle("/metrics/slis", results.Handler())
 	metrics.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, p.config.Mode) })
 	for path, page := range p.config.Pages {
 		metrics.Handle(path, page)
@@ -159,6 +164,7 @@ func (s *servers) serve(address string, handler http.Handler, at func(netip.Addr
 		listener = chosenAddresses{listener, at}
 	}
 	server := httpserver.New(s.ctx, handler, nil)
+	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(s.ctx) } // with its logger
 	supervise.Go(s.ctx, func() { _ = server.Serve(httpserver.NewListener(listener)) })
 	return server, nil
 }

@@ -48,6 +48,15 @@ func TestProfilingOff(t *testing.T) {
 		if code, _ := s.do(s.admin(), "GET", "/debug/pprof/cmdline", ""); code != want {
 			t.Errorf("%s: %d, want %d", flag, code, want)
 		}
+		if want == http.StatusOK {
+			want = http.StatusBadRequest // for what is no level
+		}
+		if code, body := s.do(s.admin(), "PUT", "/debug/flags/v", "high"); code != want || want == http.StatusBadRequest && !strings.Contains(body, `parsing "high": invalid syntax`) {
+			t.Errorf("%s: the log level: %d %s, want %d", flag, code, body, want)
+		}
+		if _, body := s.do(s.admin(), "GET", "/", ""); !strings.Contains(body, `"/metrics"`) || strings.Contains(body, "/debug/") {
+			t.Errorf("%s: the index is %s", flag, body)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,7 +102,7 @@ func (a *access) guard(next http.Handler) http.Handler {
 		}
 		verb := "get"
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			verb = "post"
+			verb = strings.ToLower(r.Method)
 		}
 		decision, _, err := a.authorizer.Authorize(r.Context(), authorizer.AttributesRecord{User: who.User, Verb: verb, Path: r.URL.Path})
 		if err != nil {

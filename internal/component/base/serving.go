@@ -21,12 +21,13 @@ import (
 	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/health"
 	"github.com/coracle-io/coracle/internal/httpserver"
+	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Serving is the HTTPS server of a component other than the API server. It serves
-// /healthz, /livez and /readyz to all clients, and /metrics, /statusz, /flagz and
-// /debug/pprof/ to clients that the API server authorizes.
+// /healthz, /livez and /readyz to all clients, and /metrics, /statusz, /flagz,
+// /debug/pprof/ and /debug/flags/v to clients that the API server authorizes.
 type Serving struct {
 	BindAddress  string
 	Port         int // 0 means no server
@@ -97,7 +98,7 @@ func (s *Serving) Run(ctx context.Context, component string, own *client.Client,
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
 	httpserver.AdvertiseClientCAs(config, verified(access.clients))
-	server := httpserver.New(ctx, access.guard(s.handlers(ctx, component, flags, c)), config)
+	server := newServer(ctx, access.guard(s.handlers(ctx, component, flags, c)), config)
 	return Together(ctx, access.run, func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 		defer stop()
@@ -106,6 +107,13 @@ func (s *Serving) Run(ctx context.Context, component string, own *client.Client,
 		}
 		return nil
 	})
+}
+
+// newServer returns a server whose requests have the logger of ctx.
+func newServer(ctx context.Context, handler http.Handler, config *tls.Config) *http.Server {
+	server := httpserver.New(ctx, handler, config)
+	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
+	return server
 }
 
 func (s *Serving) handlers(ctx context.Context, component string, flags FlagValues, c *Counts) http.Handler {
@@ -136,9 +144,11 @@ func (s *Serving) handlers(ctx context.Context, component string, flags FlagValu
 	return mux
 }
 
-// AddProfiles adds the Go runtime's profiles below /debug/pprof/. The server
-// authenticates and authorizes requests for them as for other paths.
+// AddProfiles adds the Go runtime's profiles below /debug/pprof/, and as upstream with
+// them what sets the log level. The server authenticates and authorizes requests for them
+// as for other paths.
 func AddProfiles(handlers map[string]http.Handler) {
+	handlers[logging.LevelPath] = logging.LevelHandler()
 	handlers["/debug/pprof/"] = http.HandlerFunc(pprof.Index)
 	handlers["/debug/pprof/cmdline"] = http.HandlerFunc(pprof.Cmdline)
 	handlers["/debug/pprof/profile"] = httpserver.Stream(http.HandlerFunc(pprof.Profile))

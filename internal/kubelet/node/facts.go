@@ -21,7 +21,8 @@ func (r *Reporter) facts(ctx context.Context) (Facts, error) {
 	}
 	f := Facts{
 		Hostname: r.config.Name, IPs: r.config.IPs.Now(), Capacity: capacity, Allocatable: allocatable.ForPods(capacity, r.reserved),
-		MaxPods: r.maxPods, Info: r.config.Machine.Info(), Port: r.config.Configuration.Port, MaxImages: int(*r.config.Configuration.NodeStatusMaxImages), Now: time.Now(),
+		MaxPods: r.maxPods, Info: r.config.Machine.Info(), Port: r.config.Configuration.Port, MaxImages: int(*r.config.Configuration.NodeStatusMaxImages),
+		Gates: r.config.Features, Now: time.Now(),
 	}
 	capacity, allocatable := r.config.Devices()
 	f.Capacity = maps.Clone(f.Capacity)

@@ -27,6 +27,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/csivolume"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/allocatable"
 	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/supervise"
@@ -36,6 +37,7 @@ import (
 type Config struct {
 	Client        *client.Client
 	Configuration *kubeletconfig.KubeletConfiguration // with defaults
+	Features      *feature.Set                        // nil: the defaults
 	Name          string
 	IPs           *nodeaddress.List // may change
 	Labels        map[string]string

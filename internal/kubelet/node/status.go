@@ -29,6 +29,7 @@ type Facts struct {
 	MaxImages   int
 	Handlers    []*runtimeapi.RuntimeHandler
 	Features    *runtimeapi.RuntimeFeatures
+	Gates       *feature.Set // of the kubelet; nil: the defaults
 	// VolumesInUse are the attachable volumes that may be mounted.
 	VolumesInUse []v1.UniqueVolumeName
 	// The pressure conditions.
@@ -71,7 +72,7 @@ func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
 		groups := f.Features.GetSupplementalGroupsPolicy()
 		out.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &groups}
 	}
-	out.DeclaredFeatures = declaredFeatures()
+	out.DeclaredFeatures = declaredFeatures(f.Gates)
 	out.VolumesInUse = f.VolumesInUse
 	pressure := func(t v1.NodeConditionType, is bool, yesReason, yes, noReason, no string) {
 		c := v1.NodeCondition{Type: t, Status: v1.ConditionFalse, Reason: noReason, Message: no}
@@ -95,12 +96,17 @@ func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
 }
 
 // declaredFeatures returns the features of this kubelet that pods can need on
-// their node, sorted (KEP-5328).
-func declaredFeatures() []string {
-	return []string{
-		string(feature.InPlacePodLevelResourcesVerticalScaling), string(feature.InPlacePodVerticalScalingInitContainers),
-		string(feature.RestartAllContainersOnContainerExits),
+// their node and that are on, sorted (KEP-5328).
+func declaredFeatures(gates *feature.Set) (declared []string) {
+	for _, gate := range []feature.Gate{
+		feature.InPlacePodLevelResourcesVerticalScaling, feature.InPlacePodVerticalScalingInitContainers,
+		feature.RestartAllContainersOnContainerExits,
+	} {
+		if gates.Enabled(gate) {
+			declared = append(declared, string(gate))
+		}
 	}
+	return declared
 }
 
 // transitions returns the reasons of the events for the conditions that

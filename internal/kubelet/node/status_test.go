@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 func TestTransitions(t *testing.T) {
@@ -35,12 +37,20 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// A node declares what it does itself, whatever was declared before.
+// A node declares what it does itself, whatever was declared before, and nothing that is
+// off.
 func TestDeclaredFeatures(t *testing.T) {
-	got := Status(Facts{}, &v1.NodeStatus{DeclaredFeatures: []string{"Another"}}).DeclaredFeatures
-	want := []string{"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
-	if !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+	for off, want := range map[string][]string{
+		"": {"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"},
+		"InPlacePodLevelResourcesVerticalScaling=false": {"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"},
+	} {
+		gates, err := feature.Parse([]string{off})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Status(Facts{Gates: gates}, &v1.NodeStatus{DeclaredFeatures: []string{"Another"}}).DeclaredFeatures; !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", off, got, want)
+		}
 	}
 }
 

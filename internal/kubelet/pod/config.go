@@ -11,6 +11,7 @@ import (
 	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
@@ -28,6 +29,7 @@ type Config struct {
 
 	Node       spec.Node
 	NodeStatus NodeStatus
+	Features   *feature.Set // nil: the defaults
 	// Admit returns why the node rejects the pod while the others run, nil if
 	// it admits the pod. The sync loop calls it, so it must not do I/O.
 	Admit func(pod *v1.Pod, running []*v1.Pod) *admit.Rejection

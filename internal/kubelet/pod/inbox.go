@@ -82,7 +82,7 @@ type shaped struct {
 }
 
 func newInbox(pod *v1.Pod) inbox {
-	return inbox{woken: make(chan struct{}, 1), probed: make(chan struct{}, 1), gone: make(chan struct{}), asked: request{pod: pod}, allocated: initial(pod), killing: -1}
+	return inbox{woken: make(chan struct{}, 1), probed: make(chan struct{}, 1), gone: make(chan struct{}), asked: request{pod: pod}, allocated: initial(pod), pending: deferredBefore(pod), killing: -1}
 }
 
 // probeChanged wakes the worker after the result of a probe has changed. The
@@ -343,13 +343,27 @@ func (b *inbox) replaceObserved(old, next *cri.Pod) {
 	b.mu.Unlock()
 }
 
-// setPending records why a resize waits, nil if none does. It returns what was
-// recorded before.
+// setPending records why a resize waits, nil if none does. Since when it does stays the
+// same while the reason stays. setPending returns what was recorded before.
 func (b *inbox) setPending(condition *v1.PodCondition) (before *v1.PodCondition) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before, b.pending = b.pending, condition
+	if before != nil && condition != nil && before.Reason == condition.Reason {
+		condition.LastTransitionTime = before.LastTransitionTime
+	}
 	return before
+}
+
+// deferredSince returns since when a resize waits for room on the node, the zero time
+// if none does.
+func (b *inbox) deferredSince() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.pending == nil || b.pending.Reason != v1.PodReasonDeferred {
+		return time.Time{}
+	}
+	return b.pending.LastTransitionTime.Time
 }
 
 // setResize records a resize in progress, or one that has failed.

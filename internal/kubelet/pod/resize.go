@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/admit"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
@@ -82,31 +83,46 @@ func changes(before, after v1.ResourceRequirements, name v1.ResourceName) bool {
 }
 
 // fits returns the condition of a resize that has to wait: nil if the pod's
-// requests and the requests of the other pods fit on the node together. detail is
-// the label in metrics of why it is infeasible, if it is.
+// requests and the requests of the other pods fit on the node together, also after
+// the resizes that come before it. It wakes the workers of those that fit now. detail
+// is the label in metrics of why it is infeasible, if it is.
 func (w *worker) fits(pod *v1.Pod) (waits *v1.PodCondition, detail string) {
-	var others []*v1.Pod
-	for _, other := range w.peers.Active() {
-		if other.UID != pod.UID {
-			others = append(others, other)
+	allocatable, active := w.config.NodeStatus.Allocatable(), w.peers.Active()
+	asked := &proposal{pod: pod, allocated: w.inbox.allocation().of(pod), since: w.inbox.deferredSince()}
+	if detail, message := w.config.infeasible(asked.pod, asked.allocated, allocatable); message != "" {
+		return pendingResize(v1.PodReasonInfeasible, message), detail
+	}
+	rejection := admit.Check(pod, nil, without(active, pod.UID), allocatable, nil)
+	if rejection == nil {
+		ahead, others := asked.after(deferredResizes(w.peers.list()), active, func(p *proposal, others []*v1.Pod) bool {
+			_, message := w.config.infeasible(p.pod, p.allocated, allocatable)
+			return message == "" && admit.Check(p.pod, nil, others, allocatable, nil) == nil
+		})
+		for _, p := range ahead {
+			p.wake()
 		}
+		rejection = admit.Check(pod, nil, others, allocatable, nil)
 	}
-	allocated := w.inbox.allocation().of(pod)
-	detail, message := w.config.Placement.ResizeInfeasible(pod, allocated)
-	if message == "" {
-		detail, message = "swap_limitation", w.config.Node.ResizeInfeasible(pod, allocated)
-	}
-	allocatable := w.config.NodeStatus.Allocatable()
-	if message == "" {
-		detail, message = "insufficient_node_allocatable", admit.TooBig(pod, allocatable)
-	}
-	if message != "" {
-		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible, Message: message}, detail
-	}
-	if rejection := admit.Check(pod, nil, others, allocatable, nil); rejection != nil {
-		return &v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonDeferred, Message: rejection.Message}, ""
+	if rejection != nil {
+		return pendingResize(v1.PodReasonDeferred, rejection.Message), ""
 	}
 	return nil, ""
+}
+
+// infeasible returns why the node can never give a pod with these allocated resources
+// those that it asks for, as the label of a metric and for users. The message is empty
+// if it may.
+func (c *Config) infeasible(pod, allocated *v1.Pod, allocatable v1.ResourceList) (detail, message string) {
+	if message := c.Node.ResizeInfeasible(pod, allocated); message != "" {
+		return "swap_limitation", message
+	}
+	if gate := feature.InPlacePodLevelResourcesVerticalScaling; !c.Features.Enabled(gate) && !equality.Semantic.DeepEqual(pod.Spec.Resources, allocated.Spec.Resources) {
+		return "plr_feature_gate_off", string(gate) + " is disabled"
+	}
+	if detail, message := c.Placement.ResizeInfeasible(pod, allocated); message != "" {
+		return detail, message
+	}
+	return "insufficient_node_allocatable", admit.TooBig(pod, allocatable)
 }
 
 // change is a change of the resource controls of a running container.

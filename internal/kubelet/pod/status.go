@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
 	"github.com/coracle-io/coracle/internal/kubelet/probe"
@@ -91,7 +92,8 @@ func (w *worker) report(ctx context.Context, pod *v1.Pod, observed *cri.Pod, end
 	st := status.Generate(status.Input{
 		Pod: pod, Previous: previous, Observed: observed, Now: now, HostIPs: w.config.Node.IPs.Now(), Runtime: w.config.RuntimeName(),
 		Waiting: w.retries.causes(), Failed: r.failed, Rejected: r.rejected, Ended: ended, Conditions: conditions,
-		Devices: func(c *v1.Container) []v1.ResourceStatus { return w.config.Placement.DevicesStatus(pod, c) },
+		WithoutPodLevel: !w.config.Features.Enabled(feature.InPlacePodLevelResourcesVerticalScaling),
+		Devices:         func(c *v1.Container) []v1.ResourceStatus { return w.config.Placement.DevicesStatus(pod, c) },
 		Ready: func(c *v1.Container, running *cri.Container) bool {
 			return c.ReadinessProbe == nil || w.probeResult(running.ID, probe.Readiness) == plan.Success
 		},

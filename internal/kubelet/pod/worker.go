@@ -76,6 +76,8 @@ type times struct {
 // peers gives a worker access to the other pods.
 type peers interface {
 	Active() []*v1.Pod
+	// list returns the workers of all pods.
+	list() []*worker
 	// allocating calls decide while no other pod is admitted or resized.
 	allocating(decide func())
 	mirrorOf(pod *v1.Pod) *v1.Pod

@@ -51,7 +51,7 @@ func (noStats) Groups(context.Context) (stats.Machine, []stats.Group, error) {
 }
 
 func newTestConfiguration() *kubeletconfig.KubeletConfiguration {
-	return &kubeletconfig.KubeletConfiguration{Address: "127.0.0.1", HealthzPort: new(int32), EnableDebuggingHandlers: new(true), EnableProfilingHandler: new(true), EnableSystemLogHandler: new(true)}
+	return &kubeletconfig.KubeletConfiguration{Address: "127.0.0.1", HealthzPort: new(int32), EnableDebuggingHandlers: new(true), EnableProfilingHandler: new(true), EnableSystemLogHandler: new(true), EnableDebugFlagsHandler: new(true)}
 }
 
 func newTestServer(t *testing.T) *Server {

@@ -200,7 +200,7 @@ func disabled(mux *http.ServeMux, why string, paths ...string) {
 }
 
 // addDebugging serves what enableDebuggingHandlers turns off: what runs in containers, the
-// logs, and the profiles of the kubelet.
+// logs, and the log level and the profiles of the kubelet.
 func (s *Server) addDebugging(mux *http.ServeMux) {
 	stream := func(pattern string, h http.HandlerFunc) { mux.Handle(pattern, httpserver.Stream(h)) }
 	mux.HandleFunc("GET /runningpods/", s.runningPods)
@@ -220,6 +220,11 @@ func (s *Server) addDebugging(mux *http.ServeMux) {
 		mux.Handle("GET /logs/", httpserver.Stream(http.StripPrefix("/logs/", s.systemLogs())))
 	} else {
 		disabled(mux, "logs endpoint is disabled.", "/logs/")
+	}
+	if *s.config.Configuration.EnableDebugFlagsHandler {
+		mux.Handle(logging.LevelPath, logging.LevelHandler())
+	} else {
+		disabled(mux, "flags endpoint is disabled.", logging.LevelPath)
 	}
 	if !*s.config.Configuration.EnableProfilingHandler {
 		disabled(mux, "profiling endpoint is disabled.", "/debug/pprof/")

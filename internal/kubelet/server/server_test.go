@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,7 +13,10 @@ import (
 	"testing"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/internal/logging"
 )
 
 // The path and the method of a request decide which permission it needs.
@@ -41,6 +45,7 @@ func TestAttributes(t *testing.T) {
 		"PATCH /stats/":                  "patch stats",
 		"DELETE /healthz/ping":           "delete healthz proxy",
 		"GET /debug/pprof/heap":          "get proxy",
+		"PUT /debug/flags/v":             "update proxy",
 		"GET /anything":                  "get proxy",
 		"GET /metricsx":                  "get proxy",
 		"GET /podsx":                     "get proxy",
@@ -68,9 +73,9 @@ func TestEveryPathIsAuthorized(t *testing.T) {
 	for _, path := range []string{
 		"/healthz", "/healthz/ping", "/pods", "/pods/", "/metrics", "/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/metrics/slis", "/stats/summary", "/configz",
 		"/runningpods/", "/containerLogs/a/b/c", "/exec/a/b/c", "/exec/a/b/u/c", "/attach/a/b/c", "/portForward/a/b", "/run/a/b/c", "/checkpoint/a/b/c",
-		"/logs/", "/logs/x", "/debug/pprof/", "/debug/pprof/heap", "/", "//pods", "/metrics/../pods", "/stats/%2e%2e/exec/a/b/c",
+		"/logs/", "/logs/x", "/debug/pprof/", "/debug/pprof/heap", "/debug/flags/v", "/", "//pods", "/metrics/../pods", "/stats/%2e%2e/exec/a/b/c",
 	} {
-		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodConnect, http.MethodOptions} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodConnect, http.MethodOptions} {
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, httptest.NewRequest(method, "https://node"+path, nil))
 			if w.Code != http.StatusUnauthorized {
@@ -82,7 +87,7 @@ func TestEveryPathIsAuthorized(t *testing.T) {
 
 // Endpoints that are turned off say so.
 func TestDisabledEndpoints(t *testing.T) {
-	const debugging, logs, profiles = "Debug endpoints are disabled.", "logs endpoint is disabled.", "profiling endpoint is disabled."
+	const debugging, logs, profiles, flags = "Debug endpoints are disabled.", "logs endpoint is disabled.", "profiling endpoint is disabled.", "flags endpoint is disabled."
 	for what, test := range map[string]struct {
 		change func(*kubeletconfig.KubeletConfiguration)
 		want   map[string]string // by path
@@ -93,6 +98,7 @@ func TestDisabledEndpoints(t *testing.T) {
 			"/pods": "", "/metrics/probes": "", "/healthz/ping": "",
 		}},
 		"logs":      {func(c *kubeletconfig.KubeletConfiguration) { c.EnableSystemLogHandler = new(false) }, map[string]string{"/logs/": logs, "/logs/x": logs, "/debug/pprof/": "", "/runningpods/": ""}},
+		"flags":     {func(c *kubeletconfig.KubeletConfiguration) { c.EnableDebugFlagsHandler = new(false) }, map[string]string{"/debug/flags/v": flags, "/debug/pprof/": "", "/runningpods/": ""}},
 		"profiling": {func(c *kubeletconfig.KubeletConfiguration) { c.EnableProfilingHandler = new(false) }, map[string]string{"/debug/pprof/": profiles, "/debug/pprof/heap": profiles, "/runningpods/": ""}},
 	} {
 		s := newTestServer(t)
@@ -107,6 +113,28 @@ func TestDisabledEndpoints(t *testing.T) {
 				t.Errorf("without %s, %s: %d %q", what, path, w.Code, got)
 			}
 		}
+	}
+}
+
+// The level of the kubelet's log can be set, also where its profiles are turned off, but not
+// without debugging.
+func TestLogLevel(t *testing.T) {
+	s := newTestServer(t)
+	*s.config.Configuration.EnableProfilingHandler = false
+	var out bytes.Buffer
+	ctx := logging.New(&out, logging.Levels{}).Context(t.Context(), "kubelet")
+	put := func() int {
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPut, "/debug/flags/v", strings.NewReader("5")).WithContext(ctx))
+		return w.Code
+	}
+	*s.config.Configuration.EnableDebuggingHandlers = false
+	if code := put(); code != http.StatusNotFound || klog.FromContext(ctx).V(1).Enabled() {
+		t.Errorf("without debugging: %d", code)
+	}
+	*s.config.Configuration.EnableDebuggingHandlers = true
+	if code := put(); code != http.StatusOK || !klog.FromContext(ctx).V(5).Enabled() {
+		t.Errorf("with it: %d", code)
 	}
 }
 

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -62,6 +63,34 @@ func TestSummaryOfNetworkLogsAndSwap(t *testing.T) {
 	}
 	if got := brief.Pods[0]; got.Network != nil || got.Containers[0].Logs != nil {
 		t.Errorf("the summary of CPU and memory alone counts %+v", got)
+	}
+}
+
+// The summary has the kubelet and the container runtime, as far as their control groups
+// are known.
+func TestSummaryOfSystemContainers(t *testing.T) {
+	p, _ := newProvider(t)
+	p.CGroups.Groups.(groups)["/system/kubelet"] = cgroup.Usage{CPUNanoseconds: 3, WorkingSetBytes: 4}
+	p.CGroups.Groups.(groups)["/system/runtime"] = cgroup.Usage{CPUNanoseconds: 5, WorkingSetBytes: 6}
+	for name, test := range map[string]struct{ kubelet, runtime, want string }{
+		"all":     {"/system/kubelet", "/system/runtime", " pods 0 0 kubelet 3 4 runtime 5 6"},
+		"kubelet": {"/system/kubelet", "", " pods 0 0 kubelet 3 4"},
+		"gone":    {"", "/system/gone", " pods 0 0"},
+	} {
+		p.SystemCGroups = func() (kubelet, runtime string) { return test.kubelet, test.runtime }
+		for _, brief := range []bool{false, true} {
+			summary, err := p.Summary(t.Context(), brief)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, c := range summary.Node.SystemContainers {
+				got += fmt.Sprintf(" %s %d %d", c.Name, *c.CPU.UsageCoreNanoSeconds, *c.Memory.WorkingSetBytes)
+			}
+			if got != test.want {
+				t.Errorf("%s: got%s, want%s", name, got, test.want)
+			}
+		}
 	}
 }
 

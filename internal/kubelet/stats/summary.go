@@ -46,6 +46,9 @@ type Provider struct {
 	// Measured has what persistent volumes use. It may be nil.
 	Measured *Volumes
 	CGroups  *cgroup.Pods
+	// SystemCGroups returns the control groups of the kubelet and of the container
+	// runtime, "" for what is not known.
+	SystemCGroups func() (kubelet, runtime string)
 	// PodLogsDir has the logs of containers.
 	PodLogsDir string
 	// ImageFS returns what is free on the file system of the runtime's images.
@@ -252,15 +255,27 @@ func within(part, whole *statsapi.FsStats) {
 	}
 }
 
-// systemContainers returns the usage of the control group of all pods.
-func (p *Provider) systemContainers(now metav1.Time) []statsapi.ContainerStats {
-	usage, err := p.CGroups.Groups.Usage(cgroup.Parent(p.CGroups.Configuration.CgroupRoot, v1.PodQOSGuaranteed))
-	if err != nil {
-		return nil
+// systemContainers returns the usage of the control groups of all pods, of the kubelet
+// and of the container runtime, as far as they are known.
+func (p *Provider) systemContainers(now metav1.Time) (all []statsapi.ContainerStats) {
+	kubelet, runtime := p.SystemCGroups()
+	for _, of := range []struct{ name, group string }{
+		{statsapi.SystemContainerPods, cgroup.Parent(p.CGroups.Configuration.CgroupRoot, v1.PodQOSGuaranteed)},
+		{statsapi.SystemContainerKubelet, kubelet},
+		{statsapi.SystemContainerRuntime, runtime},
+	} {
+		if of.group == "" {
+			continue
+		}
+		usage, err := p.CGroups.Groups.Usage(of.group)
+		if err != nil {
+			continue
+		}
+		c := statsapi.ContainerStats{Name: of.name, StartTime: metav1.NewTime(p.Started), Swap: swap(usage, now), IO: ioStats(usage.Pressures, now)}
+		c.CPU, c.Memory = fromGroup(usage, now)
+		all = append(all, c)
 	}
-	pods := statsapi.ContainerStats{Name: statsapi.SystemContainerPods, StartTime: metav1.NewTime(p.Started), Swap: swap(usage, now), IO: ioStats(usage.Pressures, now)}
-	pods.CPU, pods.Memory = fromGroup(usage, now)
-	return []statsapi.ContainerStats{pods}
+	return all
 }
 
 func (p *Provider) nodeStats(ctx context.Context, now metav1.Time, onlyCPUAndMemory bool) statsapi.NodeStats {

@@ -138,7 +138,8 @@ func newProvider(t *testing.T) (*Provider, *measured) {
 		ImageFS: func(context.Context) (node.FileSystem, error) {
 			return node.FileSystem{Bytes: 10, Total: 1000, Inodes: 1, InodesTotal: 100}, nil
 		},
-		ImagesUsed: func(context.Context) *runtimeapi.FilesystemUsage { return nil },
+		ImagesUsed:    func(context.Context) *runtimeapi.FilesystemUsage { return nil },
+		SystemCGroups: func() (kubelet, runtime string) { return "", "" },
 		CGroups: &cgroup.Pods{Configuration: &kubeletconfig.KubeletConfiguration{}, Groups: groups{
 			"/":                                   {CPUNanoseconds: 5e9, WorkingSetBytes: 50},
 			"/kubepods":                           {},

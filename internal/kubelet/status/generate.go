@@ -39,6 +39,8 @@ type Input struct {
 	// Devices returns the health of the devices of a container. Nil means that
 	// it is not shown.
 	Devices func(c *v1.Container) []v1.ResourceStatus
+	// WithoutPodLevel leaves out the resources of the pod as a whole.
+	WithoutPodLevel bool
 	// Failed is set for a pod that was rejected, was evicted or exceeded its
 	// deadline.
 	Failed *Cause
@@ -97,7 +99,9 @@ func Generate(in Input) v1.PodStatus {
 		out.HostIP = in.HostIPs[0]
 	}
 	addresses(in, &out)
-	podLevelResources(in, &out)
+	if !in.WithoutPodLevel {
+		podLevelResources(in, &out)
+	}
 
 	out.InitContainerStatuses = statuses(in, pod.Spec.InitContainers, in.Previous.InitContainerStatuses, true)
 	out.ContainerStatuses = statuses(in, pod.Spec.Containers, in.Previous.ContainerStatuses, false)

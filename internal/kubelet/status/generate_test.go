@@ -42,6 +42,11 @@ func TestPodLevelResources(t *testing.T) {
 	check("after it", "2", "2")
 	in.Pod.Spec.Overhead = of("1").Requests
 	check("with overhead", "2", "2")
+	in.WithoutPodLevel = true
+	if st := Generate(in); st.AllocatedResources != nil || st.Resources != nil {
+		t.Errorf("if they are not shown: %+v", st)
+	}
+	in.WithoutPodLevel = false
 	in.Pod.Spec.Resources = nil
 	if st := Generate(in); st.AllocatedResources != nil || st.Resources != nil {
 		t.Errorf("without such resources: %+v", st)

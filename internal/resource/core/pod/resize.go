@@ -14,9 +14,9 @@ import (
 )
 
 // prepareResize lets the endpoint change only the resources and the resize
-// policies of containers, and the pod-level resources. If the containers are not
-// the same ones in the same order, it changes nothing, and validateResize
-// reports them.
+// policies of containers, and with the feature gate for it the pod-level
+// resources. If the containers are not the same ones in the same order, it
+// changes nothing, and validateResize reports them.
 func prepareResize(r *resource.RequestContext, p, old *corev1.Pod) {
 	if len(validateSameContainers(&p.Spec, &old.Spec, nil)) > 0 {
 		return
@@ -25,7 +25,9 @@ func prepareResize(r *resource.RequestContext, p, old *corev1.Pod) {
 	next.ResourceVersion = p.ResourceVersion
 	copyResources(next.Spec.Containers, p.Spec.Containers)
 	copyResources(next.Spec.InitContainers, p.Spec.InitContainers)
-	next.Spec.Resources = p.Spec.Resources
+	if r.Features.Enabled(feature.InPlacePodLevelResourcesVerticalScaling) {
+		next.Spec.Resources = p.Spec.Resources
+	}
 	*p = *next
 	feature.Drop(r.Features, gatedFields(), &p.Spec, &old.Spec)
 	raiseGeneration(p, old)
@@ -80,6 +82,9 @@ func validateResize(r *resource.RequestContext, p, old *corev1.Pod) field.ErrorL
 	}
 	if !supportsResize(old) {
 		errs = append(errs, field.Forbidden(spec, "Pod running on node without support for resize"))
+	}
+	if whole := hasPodLevelResources(&p.Spec) || hasPodLevelResources(&old.Spec); whole && !r.Features.Enabled(feature.InPlacePodLevelResourcesVerticalScaling) {
+		return append(errs, field.Forbidden(nowhere, "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled"))
 	}
 	errs = append(errs, validatePodLevelResize(p.Spec.Resources, old.Spec.Resources, spec.Child("resources"))...)
 	errs = append(errs, validateContainerResizes(&p.Spec, &old.Spec, spec)...)

@@ -1,6 +1,7 @@
 package pod_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -192,6 +193,47 @@ func TestDisabledFieldsOfEndpoints(t *testing.T) {
 		}
 		if p.Generation != 2 {
 			t.Errorf("%s: generation %d", endpoint, p.Generation)
+		}
+	}
+}
+
+// TestResizesWithoutPodLevelResize checks that with the feature gate off, resizes
+// neither give a pod resources as a whole nor change those that it has.
+func TestResizesWithoutPodLevelResize(t *testing.T) {
+	features, err := feature.Parse([]string{"InPlacePodLevelResourcesVerticalScaling=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const containers = "containers: [{name: c, image: i, resources: {requests: {cpu: %s}}}]"
+	const refused = "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled"
+	for name, test := range map[string]struct{ old, next, limit, problem string }{
+		"none":            {limit: "0"},
+		"added":           {next: "resources: {limits: {cpu: 4}}, ", limit: "0"},
+		"changed":         {"resources: {limits: {cpu: 2}}, ", "resources: {limits: {cpu: 4}}, ", "2", refused},
+		"of a container":  {"resources: {limits: {cpu: 2}}, ", "resources: {limits: {cpu: 2}}, ", "2", refused},
+		"no longer named": {"resources: {limits: {cpu: 2}}, ", "", "2", refused},
+	} {
+		old := storedPod(t, fmt.Sprintf("{"+test.old+containers+"}", "500m"))
+		old.Status.QOSClass = podquery.QOSClass(old)
+		next := storedPod(t, fmt.Sprintf("{"+test.next+containers+"}", "250m"))
+		r := pod.Pods()
+		errs := resourcetest.BeforeSubresourceUpdate(r, r.Subresource("resize"), &resource.RequestContext{Now: noon, Namespace: "default", Features: features}, next, old)
+		var problem string
+		if len(errs) == 1 {
+			problem = errs[0].Detail
+		}
+		if len(errs) > 1 || problem != test.problem {
+			t.Errorf("%s: %v, want %q", name, errs, test.problem)
+		}
+		var whole corev1.ResourceRequirements
+		if next.Spec.Resources != nil {
+			whole = *next.Spec.Resources
+		}
+		if got := whole.Limits.Cpu().String(); got != test.limit {
+			t.Errorf("%s: the pod has the limit %s, want %s", name, got, test.limit)
+		}
+		if got := next.Spec.Containers[0].Resources.Requests.Cpu().String(); got != "250m" {
+			t.Errorf("%s: the container requests %s", name, got)
 		}
 	}
 }
