@@ -54,6 +54,7 @@ const (
 	InPlacePodVerticalScalingInitContainers      Gate = "InPlacePodVerticalScalingInitContainers"
 	InPlacePodVerticalScalingSchedulerPreemption Gate = "InPlacePodVerticalScalingSchedulerPreemption"
 	KubeletEnsureSecretPulledImages              Gate = "KubeletEnsureSecretPulledImages"
+	KubeletInUserNamespace                       Gate = "KubeletInUserNamespace"
 	KubeProxyIPVS                                Gate = "KubeProxyIPVS"
 	KubeProxyNFTablesLocalhostNodePorts          Gate = "KubeProxyNFTablesLocalhostNodePorts"
 	ManifestBasedAdmissionControlConfig          Gate = "ManifestBasedAdmissionControlConfig"

@@ -94,7 +94,7 @@ func (n *Node) kubelet(c *client.Client) kubelet.Config {
 		Runtime: n.runtime, Images: n.runtime.Images(), Files: n.files, Mounter: n.files, Groups: n.groups, WithoutSockets: true,
 		Machine: &node.Fixed{Resources: capacity, System: v1.NodeSystemInfo{
 			MachineID: n.config.Name, SystemUUID: n.config.Name, BootID: n.config.Name, KernelVersion: "simulated",
-			OperatingSystem: "linux", Architecture: "amd64", OSImage: "Simulated",
+			OperatingSystem: "linux", Architecture: "amd64", OSImage: "Simulated", RunningInUserNamespace: &off,
 		}},
 	}
 	config.Configuration = kubeletconfig.KubeletConfiguration{

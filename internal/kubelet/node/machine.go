@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -154,12 +155,21 @@ func (l *Local) Info() v1.NodeSystemInfo {
 	if swap := meminfo("SwapTotal"); swap > 0 {
 		info.Swap = &v1.NodeSwapStatus{Capacity: &swap}
 	}
+	inside := mapsUsers(line("/proc/self/uid_map"))
+	info.RunningInUserNamespace = &inside
 	for _, text := range strings.Split(line("/etc/os-release"), "\n") {
 		if name, ok := strings.CutPrefix(text, "PRETTY_NAME="); ok {
 			info.OSImage = strings.Trim(name, `"`)
 		}
 	}
 	return info
+}
+
+// mapsUsers reports whether a uid_map is that of a user namespace other than the first,
+// which has all users as they are. A kernel without user namespaces has no such file.
+func mapsUsers(uidMap string) bool {
+	fields := strings.Fields(uidMap)
+	return len(fields) != 0 && !slices.Equal(fields, []string{"0", "0", strconv.Itoa(math.MaxUint32)})
 }
 
 // Free implements Machine.

@@ -50,6 +50,9 @@ func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
 	out.Allocatable = merge(out.Capacity, f.Allocatable)
 	out.Allocatable[v1.ResourcePods] = pods
 	out.NodeInfo = f.Info
+	if !f.Gates.Enabled(feature.KubeletInUserNamespace) {
+		out.NodeInfo.RunningInUserNamespace = nil
+	}
 	out.DaemonEndpoints.KubeletEndpoint.Port = f.Port
 	out.Addresses = nil
 	for _, ip := range f.IPs {

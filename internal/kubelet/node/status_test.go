@@ -54,6 +54,27 @@ func TestDeclaredFeatures(t *testing.T) {
 	}
 }
 
+func TestUserNamespaceOfTheKubelet(t *testing.T) {
+	for uidMap, want := range map[string]bool{
+		"": false, "         0          0 4294967295": false, "0 1000 1\n1 100000 65536": true, "0 100000 65536": true, "0 0 65536": true,
+	} {
+		if got := mapsUsers(uidMap); got != want {
+			t.Errorf("%q: in a user namespace %t, want %t", uidMap, got, want)
+		}
+	}
+	info := v1.NodeSystemInfo{RunningInUserNamespace: new(true)}
+	if got := Status(Facts{Info: info}, &v1.NodeStatus{}).NodeInfo.RunningInUserNamespace; got == nil || !*got {
+		t.Errorf("the status has %v", got)
+	}
+	off, err := feature.Parse([]string{"KubeletInUserNamespace=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := Status(Facts{Info: info, Gates: off}, &v1.NodeStatus{}).NodeInfo.RunningInUserNamespace; got != nil {
+		t.Errorf("the status has %v though the feature is off", *got)
+	}
+}
+
 // The runtime may list its handlers in any order.
 func TestRuntimeHandlersAreSorted(t *testing.T) {
 	var names []string

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core"
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
@@ -87,5 +88,31 @@ func TestNodeConfigSource(t *testing.T) {
 	}
 	if update(source).Spec.ConfigSource == nil { //nolint:staticcheck // under test
 		t.Error("an update took the source away")
+	}
+}
+
+// TestNodeInUserNamespace checks that a status whose feature is off says nothing of
+// user namespaces, unless the stored node does.
+func TestNodeInUserNamespace(t *testing.T) {
+	off, err := feature.Parse([]string{"KubeletInUserNamespace=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const says = `{status: {nodeInfo: {runningInUserNamespace: false}}}`
+	for _, c := range []struct {
+		features *feature.Set
+		old      string
+		kept     bool
+	}{{nil, `{}`, true}, {off, `{}`, false}, {off, says, true}} {
+		was, is := newNode(t, c.old), newNode(t, says)
+		was.UID, was.ResourceVersion = "u", "1"
+		is.UID, is.ResourceVersion = was.UID, was.ResourceVersion
+		request := &resource.RequestContext{Now: noon, Features: c.features}
+		if errs := resourcetest.BeforeSubresourceUpdate(core.Nodes(), core.Nodes().Subresource("status"), request, is, was); len(errs) > 0 {
+			t.Error(errs)
+		}
+		if got := is.Status.NodeInfo.RunningInUserNamespace != nil; got != c.kept {
+			t.Errorf("%+v: kept %t", c, got)
+		}
 	}
 }

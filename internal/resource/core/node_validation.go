@@ -12,6 +12,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core/pod"
 	"github.com/coracle-io/coracle/internal/resource/core/resourcelist"
@@ -184,9 +185,12 @@ func validateNodeUnchanged(n, old *corev1.Node) field.ErrorList {
 		"node updates may only change labels, taints, or capacity (or configSource, if the DynamicKubeletConfig feature gate is enabled)")}
 }
 
-func prepareNodeStatus(_ *resource.RequestContext, n, old *corev1.Node) {
+func prepareNodeStatus(r *resource.RequestContext, n, old *corev1.Node) {
 	if old.Status.Config == nil {
 		n.Status.Config = nil
+	}
+	if old.Status.NodeInfo.RunningInUserNamespace == nil && !r.Features.Enabled(feature.KubeletInUserNamespace) {
+		n.Status.NodeInfo.RunningInUserNamespace = nil
 	}
 }
 
