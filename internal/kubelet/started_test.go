@@ -72,6 +72,29 @@ func TestStartsAreCounted(t *testing.T) {
 	})
 }
 
+// A pod with a user namespace whose containers do not start counts as failed, once for
+// its sandbox.
+func TestFailuresInUserNamespacesAreCounted(t *testing.T) {
+	run(t, func(t *testing.T, b *bench) {
+		inside := func(p *v1.Pod) { p.Spec.HostUsers = new(bool) }
+		missing := func(p *v1.Pod) {
+			p.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "missing"}}}}
+		}
+		b.create(pod("good", inside))
+		b.create(pod("bad", inside, missing))
+		b.create(pod("outside", missing))
+		b.after(time.Minute)
+		counted := b.metrics()
+		for name, want := range map[string]float64{
+			"kubelet_started_user_namespaced_pods_total": 2, "kubelet_started_user_namespaced_pods_errors_total": 1,
+		} {
+			if got := counted[name]; got != want {
+				t.Errorf("%s is %v, want %v", name, got, want)
+			}
+		}
+	})
+}
+
 // A pod of the API server counts as started when the kubelet sees that it runs.
 func TestStartupLatency(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {

@@ -222,7 +222,11 @@ func (w *worker) start(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p *p
 		config: w.config, runtime: w.runtime, pod: pod, static: w.inbox.static, observed: observed, sandbox: config,
 		sandboxID: id, ips: addresses, paths: paths, userNamespace: userNamespace, created: w.retries.created,
 	}
-	if err := w.startContainers(ctx, run, p.Start, pulls); err != nil || !p.CreateSandbox {
+	failures, err := w.startContainers(ctx, run, p.Start, pulls)
+	if failures > 0 && p.CreateSandbox {
+		w.metrics.failedInSandbox(pod)
+	}
+	if err != nil || !p.CreateSandbox {
 		return err
 	}
 	w.runtime.background.Go(ctx, func() {
@@ -269,8 +273,9 @@ func (w *worker) sandbox(ctx context.Context, pod *v1.Pod, observed *cri.Pod, p 
 
 // startContainers starts containers one after another, each once its images are
 // pulled. After a failure it goes on with the next one. The error leaves out the
-// failures that a later sync handles: of pulls, and of containers that exist.
-func (w *worker) startContainers(ctx context.Context, run *running, starts []plan.Start, pulls []*pull) error {
+// failures that a later sync handles, which failures counts, too: of pulls, and of
+// containers that exist.
+func (w *worker) startContainers(ctx context.Context, run *running, starts []plan.Start, pulls []*pull) (failures int, err error) {
 	var failed []error
 	for i, s := range starts {
 		kind := typeOf(&run.pod.Spec, s.Container.Name)
@@ -284,8 +289,9 @@ func (w *worker) startContainers(ctx context.Context, run *running, starts []pla
 			continue
 		}
 		if ctx.Err() != nil {
-			return context.Canceled
+			return failures, context.Canceled
 		}
+		failures++
 		w.retries.setCause(s.Container.Name, err)
 		var reason *startError
 		if waits := new(image.Error); errors.As(err, &waits) {
@@ -301,5 +307,5 @@ func (w *worker) startContainers(ctx context.Context, run *running, starts []pla
 		w.retries.failedToStart(s.Container.Name)
 		failed = append(failed, err)
 	}
-	return errors.Join(failed...)
+	return failures, errors.Join(failed...)
 }

@@ -127,6 +127,14 @@ func (m *metrics) started(pod *v1.Pod, failed bool) {
 	}
 }
 
+// failedInSandbox counts a pod whose new sandbox there is, and whose containers did not
+// all start: most user namespaces fail only there.
+func (m *metrics) failedInSandbox(pod *v1.Pod) {
+	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		m.failedUserNamespacedPods.Inc()
+	}
+}
+
 // mounted counts the image volumes of a container that the runtime created, or did not.
 func (m *metrics) mounted(config *runtimeapi.ContainerConfig, err error) {
 	result := m.imagesMounted
