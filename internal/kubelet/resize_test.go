@@ -178,7 +178,8 @@ func TestMetricsOfResizesThatWaited(t *testing.T) {
 }
 
 // Room on the node goes to the resizes that wait in the order of their pods' priorities,
-// and then to the one that has waited longest, whichever is tried first.
+// and then to the one that has waited longest, whichever is tried first. That one is tried
+// next, and not only when its pod is synced anyway.
 func TestDeferredResizesTakeTurns(t *testing.T) {
 	run(t, func(t *testing.T, b *bench) {
 		for name, priority := range map[string]int32{"long": 0, "short": 0, "high": 1000} {
@@ -202,7 +203,7 @@ func TestDeferredResizesTakeTurns(t *testing.T) {
 				b.kubelet.pods.Wake(types.UID("uid-" + name))
 				b.after(time.Second)
 			}
-			b.after(2 * time.Minute)
+			b.after(5 * time.Second)
 			for name, cpu := range want {
 				if got := b.allocated(name); got != cpu {
 					t.Errorf("after the end of %s, pod %s has %q allocated, want %s", turn.ends, name, got, cpu)

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -121,8 +120,7 @@ func TestDisabledEndpoints(t *testing.T) {
 func TestLogLevel(t *testing.T) {
 	s := newTestServer(t)
 	*s.config.Configuration.EnableProfilingHandler = false
-	var out bytes.Buffer
-	ctx := logging.New(&out, logging.Levels{}).Context(t.Context(), "kubelet")
+	ctx := logging.New(io.Discard, logging.Levels{}).Context(t.Context(), "kubelet")
 	put := func() int {
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPut, "/debug/flags/v", strings.NewReader("5")).WithContext(ctx))
