@@ -146,6 +146,14 @@ func (d *Definition[S, T]) versions() []Version {
 	if d.Default != nil {
 		hub.Default = func(obj Object) { d.Default(obj.(T)) }
 	}
+	if d.Undecodable != nil {
+		hub.Undecodable = func(o Object) error {
+			if obj, ok := o.(T); ok {
+				return d.Undecodable(obj)
+			}
+			return nil
+		}
+	}
 	return append([]Version{hub}, d.Other...)
 }
 

@@ -28,6 +28,9 @@ type Definition[S any, T ObjectPointer[S]] struct {
 	Other   []Version
 	Storage Storage
 
+	// Undecodable returns why a hub object that a client sent cannot be decoded
+	// although its fields have the right types, or nil.
+	Undecodable func(obj T) error
 	// Default sets the fields of a hub object that the user left out.
 	Default func(obj T)
 	// Spec returns the part of an object whose changes increment

@@ -183,6 +183,10 @@ type Version struct {
 	// For the hub they are the identity.
 	ToHub   func(obj Object) Object
 	FromHub func(obj Object) Object
+	// Undecodable returns why an object of this version that a client sent cannot be
+	// decoded although its fields have the right types, or nil. Objects of other
+	// kinds can. Nil means that all can.
+	Undecodable func(obj Object) error
 	// Deprecated is the warning about the use of this version, or "".
 	Deprecated string
 	// Priorities apply to a group that is not the Resource's.

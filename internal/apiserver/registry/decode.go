@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/resource"
 )
 
 // Body is an object as sent by a client.
@@ -46,10 +47,14 @@ func (q *Request) DecodeInto(obj runtime.Object, kind schema.GroupVersionKind, b
 }
 
 // coerce converts a custom resource to the form of its schema. unknown has an
-// error for each field that it drops.
+// error for each field that it drops. It refuses objects of built-in kinds that
+// cannot be decoded.
 func (e *Endpoint) coerce(obj runtime.Object) (unknown []error, err error) {
 	custom, ok := obj.(*unstructured.Unstructured)
-	if !ok || e.Version.Coerce == nil {
+	if !ok {
+		return nil, e.undecodable(obj)
+	}
+	if e.Version.Coerce == nil {
 		return nil, nil
 	}
 	paths, err := e.Version.Coerce(custom)
@@ -57,6 +62,14 @@ func (e *Endpoint) coerce(obj runtime.Object) (unknown []error, err error) {
 		unknown = append(unknown, fmt.Errorf("unknown field %q", path))
 	}
 	return unknown, err
+}
+
+// undecodable returns why an object of a built-in kind cannot be decoded, or nil.
+func (e *Endpoint) undecodable(obj runtime.Object) error {
+	if o, ok := obj.(resource.Object); ok && e.Version.Undecodable != nil {
+		return e.Version.Undecodable(o)
+	}
+	return nil
 }
 
 // checkName refuses an object whose name differs from the one in the path.

@@ -137,7 +137,7 @@ func (p patcher) patchedObject(current *watchcache.Entry) (resource.Object, erro
 	}
 	v := p.q.Endpoint.Version
 	obj, ok := p.patchedByParts(current)
-	if !ok {
+	if !ok || p.q.Endpoint.undecodable(obj) != nil {
 		obj = v.New()
 		var err error
 		if p.kind == types.StrategicMergePatchType {
@@ -293,6 +293,9 @@ func (p patcher) mergeStrategically(current, sample, next runtime.Object) error 
 		}
 		strict = append(strict, unknown.Errors()...)
 	}
+	if err := p.q.Endpoint.undecodable(next); err != nil {
+		return invalidPatch(fmt.Sprintf("%+v", changes), err)
+	}
 	return p.checkStrict(strict, fmt.Sprintf("%+v", changes))
 }
 
@@ -324,6 +327,9 @@ func (p patcher) applied(current *watchcache.Entry) (resource.Object, error) {
 	obj, err := p.q.Registry.Managers.Apply(managedKind(p.q), live, configuration, p.options.FieldManager, force)
 	if err != nil {
 		return nil, err
+	}
+	if err := p.q.Endpoint.undecodable(obj); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if p.wantsStrict() && !plain {
 		if err := yaml.UnmarshalStrict(p.body, &map[string]any{}); err != nil {

@@ -59,22 +59,25 @@ func TestNodeShouldRun(t *testing.T) {
 	}
 }
 
+// placement returns the node of each pod, and its image if it has one.
+func placement(c *controllertest.Cluster) string {
+	var out []string
+	for _, p := range c.Pods("default") {
+		image := ""
+		if len(p.Spec.Containers) > 0 {
+			image = "=" + p.Spec.Containers[0].Image
+		}
+		out = append(out, nodeOf(&p)+image)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
 func TestOnePodPerNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(t, setOf(), nodeOfDisk("a", "fast"), nodeOfDisk("b", "fast"), nodeOfDisk("c", "slow"))
 		c.Run(Descriptor())
-		where := func() string {
-			var out []string
-			for _, p := range c.Pods("default") {
-				image := ""
-				if len(p.Spec.Containers) > 0 {
-					image = "=" + p.Spec.Containers[0].Image
-				}
-				out = append(out, nodeOf(&p)+image)
-			}
-			slices.Sort(out)
-			return strings.Join(out, " ")
-		}
+		where := func() string { return placement(c) }
 		controllertest.Eventually(t, where, "a b")
 		if _, err := c.Fake.CoreV1().Nodes().Create(t.Context(), nodeOfDisk("d", "fast"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -120,6 +123,40 @@ func TestOnePodPerNode(t *testing.T) {
 			t.Errorf("revisions with the hash label: %v, %v", revisions, err)
 		}
 		controllertest.Eventually(t, status, "desired 3 current 3 ready 3 updated 3 available 3")
+	})
+}
+
+// With the strategy OnDelete, a node gets a pod of the changed template when somebody deletes
+// its former one, and not before.
+func TestOnDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		former := setOf()
+		former.Spec.UpdateStrategy = apps.DaemonSetUpdateStrategy{Type: apps.OnDeleteDaemonSetStrategyType}
+		c := controllertest.New(t, former, nodeOfDisk("a", "fast"), nodeOfDisk("b", "fast"))
+		c.Run(Descriptor())
+		sets := c.Fake.AppsV1().DaemonSets("default")
+		controllertest.Eventually(t, func() string { return placement(c) }, "a b")
+		set, err := sets.Get(t.Context(), "agent", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Spec.Template.Spec.Containers = []v1.Container{{Name: "c", Image: "two"}}
+		if _, err := sets.Update(t.Context(), set, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := placement(c); got != "a b" {
+			t.Errorf("after a change of the template: %s", got)
+		}
+		for _, p := range c.Pods("default") {
+			if nodeOf(&p) != "b" {
+				continue
+			}
+			if err := c.Fake.CoreV1().Pods("default").Delete(t.Context(), p.Name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		controllertest.Eventually(t, func() string { return placement(c) }, "a b=two")
 	})
 }
 

@@ -35,6 +35,9 @@ func (r *rollout) run(ctx context.Context) (requeueAfter time.Duration, err erro
 		return 0, r.updateStatus(ctx, summarize(r.d, r.sets, time.Now()))
 	}
 	setPaused(r.d, time.Now())
+	if to, asked := rollbackTo(r.d); asked && !r.d.Spec.Paused {
+		return 0, r.rollBack(ctx, to)
+	}
 	switch {
 	case r.d.Spec.Paused || needsRescale(r.d, r.sets):
 		if err := r.updateNewReplicaSet(ctx); err != nil {

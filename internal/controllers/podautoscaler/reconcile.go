@@ -100,6 +100,8 @@ func reference(hpa *autoscaling.HorizontalPodAutoscaler) string {
 	return strings.Join([]string{hpa.Spec.ScaleTargetRef.Kind, hpa.Namespace, hpa.Spec.ScaleTargetRef.Name}, "/")
 }
 
+const belowMinimum = "Current number of replicas below Spec.MinReplicas"
+
 // decide returns the number of replicas and why it differs from the current
 // one. It is negative if the metrics give none. An error beside a number is of
 // metrics that were left out.
@@ -116,9 +118,9 @@ func (c *autoscaler) decide(ctx context.Context, hpa *autoscaling.HorizontalPodA
 	case current > hpa.Spec.MaxReplicas:
 		hpa.Status.CurrentMetrics = nil
 		return hpa.Spec.MaxReplicas, "Current number of replicas above Spec.MaxReplicas", nil
-	case current < minimum:
+	case current > 0 && current < minimum:
 		hpa.Status.CurrentMetrics = nil
-		return minimum, "Current number of replicas below Spec.MinReplicas", nil
+		return minimum, belowMinimum, nil
 	}
 	proposed, metric, err := c.propose(ctx, hpa, t, now)
 	if proposed < 0 {
@@ -131,6 +133,12 @@ func (c *autoscaler) decide(ctx context.Context, hpa *autoscaling.HorizontalPodA
 		why = "All metrics below target"
 	}
 	out := k.history.apply(&limits{minimum, hpa.Spec.MaxReplicas, behaviorOf(hpa), c.options.stabilization}, current, proposed, now)
+	if current == 0 && out.replicas <= minimum { // the minimum may have been raised since the last replica was removed
+		out.replicas = minimum
+		if why == "" {
+			why = belowMinimum
+		}
+	}
 	setCondition(hpa, autoscaling.AbleToScale, v1.ConditionTrue, out.able.reason, out.able.message)
 	limited := v1.ConditionFalse
 	if out.isLimited {

@@ -158,11 +158,11 @@ func (w *workshop) status(name string) string {
 	s := fmt.Sprintf("%d→%d", hpa.Status.CurrentReplicas, hpa.Status.DesiredReplicas)
 	for _, c := range hpa.Status.Conditions {
 		s += fmt.Sprintf(" %s=%s,%s", c.Type, c.Status, c.Reason)
-		if c.Type == autoscaling.AbleToScale && (c.ObservedGeneration == nil || *c.ObservedGeneration != 7) {
+		if c.Type == autoscaling.AbleToScale && (c.ObservedGeneration == nil || *c.ObservedGeneration != hpa.Generation) {
 			s += ",of another generation"
 		}
 	}
-	if hpa.Status.ObservedGeneration == nil || *hpa.Status.ObservedGeneration != 7 {
+	if hpa.Status.ObservedGeneration == nil || *hpa.Status.ObservedGeneration != hpa.Generation {
 		s += " of another generation"
 	}
 	return s
@@ -250,8 +250,9 @@ func TestZeroOfAUser(t *testing.T) {
 	})
 }
 
-// TestZeroBelowTheMinimum leaves zero replicas when the minimum is raised, also
-// if the status that told whose zero it is could not be written.
+// TestZeroBelowTheMinimum leaves zero replicas when the minimum is raised and the
+// metrics can be read, also if the status that told whose zero it is could not be
+// written.
 func TestZeroBelowTheMinimum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorkshop(t, 1, anHPA("web", toZero), aPod("p0", forAnHour))
@@ -274,12 +275,17 @@ func TestZeroBelowTheMinimum(t *testing.T) {
 			t.Fatal(err)
 		}
 		hpa.Spec.MinReplicas = new(int32(1))
+		w.metrics.failures["external"] = errors.New("none")
 		if _, err := hpas.Update(t.Context(), hpa, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(period)
-		if w.replicas != 1 {
-			t.Errorf("%d replicas with a minimum of 1", w.replicas)
+		w.expect("a minimum of 1 without metrics", 0, "0→0 AbleToScale=True,SucceededGetScale ScalingActive=False,FailedGetExternalMetric ScalingLimited=False,DesiredWithinRange ScaledToZero=True,ScaledToZero")
+		w.metrics.failures["external"] = nil
+		time.Sleep(period)
+		w.expect("a minimum of 1", 1, "0→1 AbleToScale=True,SucceededRescale ScalingActive=True,ValidMetricFound ScalingLimited=True,TooFewReplicas ScaledToZero=False,NotScaledToZero")
+		if all := w.events(); !slices.Contains(all, "Normal SuccessfulRescale New size: 1; reason: Current number of replicas below Spec.MinReplicas") {
+			t.Errorf("events: %q", all)
 		}
 	})
 }

@@ -29,6 +29,10 @@ func Deployments() *resource.Resource {
 			ShortNames: []string{"deploy"},
 			Categories: []string{"all"},
 		},
+		Undecodable: func(d *appsv1.Deployment) error {
+			_, _, err := rollbackTo(d)
+			return err
+		},
 		Default: defaultDeployment,
 		// The annotations are part of it, because ReplicaSets get them, too.
 		Spec: func(d *appsv1.Deployment) any {
@@ -41,6 +45,7 @@ func Deployments() *resource.Resource {
 			Copy: func(d, from *appsv1.Deployment) { d.Status = from.Status },
 			Prepare: func(r *resource.RequestContext, o, old *appsv1.Deployment) {
 				o.Labels = old.Labels
+				keepRollback(o, old)
 				feature.Drop(r.Features, deploymentStatusFields(), &o.Status, &old.Status)
 			},
 			Validate: validateDeploymentStatus,

@@ -1,6 +1,9 @@
 package apps
 
 import (
+	"fmt"
+	"strconv"
+
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -8,6 +11,32 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
+
+// rollbackTo returns the revision in the annotation of the former field
+// spec.rollbackTo. It returns false without one.
+func rollbackTo(d *appsv1.Deployment) (revision int64, asked bool, err error) {
+	text := d.Annotations[appsv1.DeprecatedRollbackTo]
+	if text == "" {
+		return 0, false, nil
+	}
+	if revision, err = strconv.ParseInt(text, 10, 64); err != nil {
+		return 0, false, fmt.Errorf("failed to parse annotation[%s]=%s as int64: %w", appsv1.DeprecatedRollbackTo, text, err)
+	}
+	return revision, true, nil
+}
+
+// keepRollback sets the annotation to that of old: it is a part of the spec.
+func keepRollback(d, old *appsv1.Deployment) {
+	text, asked := old.Annotations[appsv1.DeprecatedRollbackTo]
+	switch {
+	case !asked:
+		delete(d.Annotations, appsv1.DeprecatedRollbackTo)
+	case d.Annotations == nil:
+		d.Annotations = map[string]string{appsv1.DeprecatedRollbackTo: text}
+	default:
+		d.Annotations[appsv1.DeprecatedRollbackTo] = text
+	}
+}
 
 func validateDeployment(r *resource.RequestContext, d, old *appsv1.Deployment) field.ErrorList {
 	p, s := field.NewPath("spec"), &d.Spec
@@ -17,6 +46,9 @@ func validateDeployment(r *resource.RequestContext, d, old *appsv1.Deployment) f
 	errs = append(errs, validateDeploymentStrategy(p.Child("strategy"), &s.Strategy)...)
 	errs = append(errs, validators.Nonnegative(p.Child("minReadySeconds"), s.MinReadySeconds)...)
 	errs = append(errs, validators.NonnegativePointer(p.Child("revisionHistoryLimit"), s.RevisionHistoryLimit)...)
+	if revision, asked, _ := rollbackTo(d); asked {
+		errs = append(errs, validators.Nonnegative(p.Child("rollback", "version"), revision)...)
+	}
 	if deadline := s.ProgressDeadlineSeconds; deadline != nil {
 		errs = append(errs, validators.Nonnegative(p.Child("progressDeadlineSeconds"), *deadline)...)
 		if *deadline <= s.MinReadySeconds {
