@@ -2,7 +2,9 @@ package dynamicresources
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -40,18 +42,19 @@ func (p *plugin) extendedClaim(names []v1.ResourceName, pod *v1.Pod, n *framewor
 		}},
 	}}
 	var mappings []v1.ContainerExtendedResourceRequest
-	for number, name := range names {
+	for _, name := range names {
 		class := p.extended.Class(name)
 		if class == nil || !p.extended.OnNode(name, n) {
 			continue
 		}
-		requests, mapped := requestsFor(pod, number, name, class.Name)
+		requests, mapped := requestsFor(pod, name, class.Name)
 		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, requests...)
 		mappings = append(mappings, mapped...)
 	}
 	if len(mappings) == 0 {
 		return nil, nil
 	}
+	slices.SortFunc(claim.Spec.Devices.Requests, func(a, b resourceapi.DeviceRequest) int { return strings.Compare(a.Name, b.Name) })
 	return claim, mappings
 }
 
@@ -67,41 +70,64 @@ func isReported(pod *v1.Pod, claim *resourceapi.ResourceClaim) bool {
 // created.
 func pendingUID(pod *v1.Pod) types.UID { return pod.UID + "-extended-resources" }
 
-// requestsFor returns a request for each container that requests a resource. A
-// container that has ended before others start leaves its devices to one that
-// wants as many.
-func requestsFor(pod *v1.Pod, number int, name v1.ResourceName, class string) (requests []resourceapi.DeviceRequest, mappings []v1.ContainerExtendedResourceRequest) {
-	reusable := map[int64]string{} // names of requests by count
-	add := func(index int, c *v1.Container, ends bool) {
-		quantity, ok := c.Resources.Requests[name]
-		count := quantity.Value()
-		if !ok || count <= 0 {
-			return
-		}
-		request, reuse := reusable[count], ends
-		if request == "" || !reuse {
-			request = fmt.Sprintf("container-%d-request-%d", index, number)
-			requests = append(requests, resourceapi.DeviceRequest{Name: request, Exactly: &resourceapi.ExactDeviceRequest{
-				DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count,
-			}})
-		}
-		mappings = append(mappings, v1.ContainerExtendedResourceRequest{ContainerName: c.Name, ResourceName: string(name), RequestName: request})
-		reusable[count] = request
-	}
+// requestsFor returns the requests for a resource, and which container uses which of
+// them. A container that runs as long as the pod has a request of its own. An init
+// container that ends uses those of later ones first, which do not run yet, and for the
+// rest the largest request of all such init containers, of which one runs at a time.
+func requestsFor(pod *v1.Pod, name v1.ResourceName, class string) (requests []resourceapi.DeviceRequest, mappings []v1.ContainerExtendedResourceRequest) {
 	inits := len(pod.Spec.InitContainers)
-	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; podquery.IsSidecar(c) {
-			add(i, c, false)
+	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	ends := func(i int) bool { return i < inits && !podquery.IsSidecar(&containers[i]) }
+	wanted := func(i int) int64 {
+		quantity := containers[i].Resources.Requests[name]
+		return quantity.Value()
+	}
+	use := func(i int, request string) {
+		mappings = append(mappings, v1.ContainerExtendedResourceRequest{ContainerName: containers[i].Name, ResourceName: string(name), RequestName: request})
+	}
+	lasting := make([]*resourceapi.DeviceRequest, len(containers))
+	for i := range containers {
+		if count := wanted(i); count > 0 && !ends(i) {
+			lasting[i] = requestOf(i, &containers[i], name, class, count)
+			requests = append(requests, *lasting[i])
+			use(i, lasting[i].Name)
 		}
 	}
-	clear(reusable) // sidecars keep their devices
-	for i := range pod.Spec.Containers {
-		add(inits+i, &pod.Spec.Containers[i], false)
-	}
-	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; !podquery.IsSidecar(c) {
-			add(i, c, true)
+	var largest *resourceapi.DeviceRequest
+	var shared []int // indexes of the mappings to it
+	for i := range inits {
+		if !ends(i) {
+			continue
 		}
+		missing := wanted(i)
+		for _, later := range lasting[i:] {
+			if later != nil && missing > 0 {
+				use(i, later.Name)
+				missing -= later.Exactly.Count
+			}
+		}
+		if missing > 0 {
+			shared = append(shared, len(mappings))
+			use(i, "")
+			if largest == nil || missing > largest.Exactly.Count {
+				largest = requestOf(i, &containers[i], name, class, missing)
+			}
+		}
+	}
+	if largest != nil {
+		requests = append(requests, *largest)
+	}
+	for _, i := range shared {
+		mappings[i].RequestName = largest.Name
 	}
 	return requests, mappings
+}
+
+// requestOf returns a request of a container, the index'th of the pod, for count devices.
+// Its name has the position of the resource among all that the container requests.
+func requestOf(index int, c *v1.Container, name v1.ResourceName, class string, count int64) *resourceapi.DeviceRequest {
+	position := slices.Index(slices.Sorted(maps.Keys(c.Resources.Requests)), name)
+	return &resourceapi.DeviceRequest{Name: fmt.Sprintf("container-%d-request-%d", index, position), Exactly: &resourceapi.ExactDeviceRequest{
+		DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count,
+	}}
 }

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
@@ -191,6 +192,7 @@ func TestRequestsFor(t *testing.T) {
 		c := v1.Container{Name: name}
 		if count != "" {
 			c.Resources.Requests = quantity(count)
+			c.Resources.Requests[v1.ResourceCPU] = resource.MustParse("1") // comes first
 		}
 		return c
 	}
@@ -201,19 +203,23 @@ func TestRequestsFor(t *testing.T) {
 		inits, containers []v1.Container
 		requests, mapping string
 	}{
-		{"one", nil, []v1.Container{container("a", "2")}, "container-0-request-3=2", "a:container-0-request-3"},
+		{"one", nil, []v1.Container{container("a", "2")}, "container-0-request-1=2", "a:container-0-request-1"},
 		{"containers have their own", nil, []v1.Container{container("a", "1"), container("b", ""), container("c", "1")},
-			"container-0-request-3=1 container-2-request-3=1", "a:container-0-request-3 c:container-2-request-3"},
+			"container-0-request-1=1 container-2-request-1=1", "a:container-0-request-1 c:container-2-request-1"},
 		{"an init container leaves its devices to others", []v1.Container{container("i", "1")}, []v1.Container{container("a", "1")},
-			"container-1-request-3=1", "a:container-1-request-3 i:container-1-request-3"},
-		{"another count", []v1.Container{container("i", "2"), container("j", "2")}, []v1.Container{container("a", "1")},
-			"container-2-request-3=1 container-0-request-3=2", "a:container-2-request-3 i:container-0-request-3 j:container-0-request-3"},
+			"container-1-request-1=1", "a:container-1-request-1 i:container-1-request-1"},
+		{"what is missing is shared", []v1.Container{container("i", "2"), container("j", "4"), container("k", "1")}, []v1.Container{container("a", "1")},
+			"container-3-request-1=1 container-1-request-1=3",
+			"a:container-3-request-1 i:container-3-request-1 i:container-1-request-1 j:container-3-request-1 j:container-1-request-1 k:container-3-request-1"},
+		{"several later ones together", []v1.Container{container("i", "2"), sidecar, container("j", "1")}, []v1.Container{container("a", "1")},
+			"container-1-request-1=1 container-3-request-1=1",
+			"sidecar:container-1-request-1 a:container-3-request-1 i:container-1-request-1 i:container-3-request-1 j:container-3-request-1"},
 		{"a sidecar keeps its devices", []v1.Container{sidecar, container("i", "1")}, nil,
-			"container-0-request-3=1 container-1-request-3=1", "sidecar:container-0-request-3 i:container-1-request-3"},
+			"container-0-request-1=1 container-1-request-1=1", "sidecar:container-0-request-1 i:container-1-request-1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := &v1.Pod{Spec: v1.PodSpec{InitContainers: test.inits, Containers: test.containers}}
-			requests, mappings := requestsFor(p, 3, "example.com/gpu", "gpu")
+			requests, mappings := requestsFor(p, "example.com/gpu", "gpu")
 			var have, mapped []string
 			for _, r := range requests {
 				have = append(have, r.Name+"="+string('0'+byte(r.Exactly.Count)))
