@@ -58,6 +58,7 @@ const (
 	KubeProxyNFTablesLocalhostNodePorts          Gate = "KubeProxyNFTablesLocalhostNodePorts"
 	ManifestBasedAdmissionControlConfig          Gate = "ManifestBasedAdmissionControlConfig"
 	MaxUnavailableStatefulSet                    Gate = "MaxUnavailableStatefulSet"
+	MemoryQoS                                    Gate = "MemoryQoS"
 	MutablePodResourcesForSuspendedJobs          Gate = "MutablePodResourcesForSuspendedJobs"
 	MutablePVNodeAffinity                        Gate = "MutablePVNodeAffinity"
 	MutableSchedulingDirectivesForSuspendedJobs  Gate = "MutableSchedulingDirectivesForSuspendedJobs"

@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -180,7 +181,9 @@ func choices(k *kubeletconfig.KubeletConfiguration) []setting {
 			setting{fmt.Sprintf("enforceNodeAllocatable (--enforce-node-allocatable): %s cannot be used together with %s", what, what+compressible), slices.Contains(k.EnforceNodeAllocatable, what+compressible)})
 	}
 	for _, group := range reservedGroups(k) {
-		out = append(out, setting{fmt.Sprintf("%s must be set when enforceNodeAllocatable (--enforce-node-allocatable) has %s", group.field, group.what), group.path == ""})
+		out = append(out,
+			setting{fmt.Sprintf("%s must be set when enforceNodeAllocatable (--enforce-node-allocatable) has %s", group.field, group.what), group.path == ""},
+			setting{fmt.Sprintf("enforceNodeAllocatable (--enforce-node-allocatable) has %s, but nothing is reserved for it", group.what), len(group.reserved) == 0})
 	}
 	return out
 }
@@ -217,8 +220,13 @@ func reservedGroups(k *kubeletconfig.KubeletConfiguration) []reservedGroup {
 	return out
 }
 
-// limitReserved limits the groups to what is reserved for them.
+// limitReserved limits the groups to what is reserved for them. Of their memory, the
+// kernel takes nothing back that is reserved, with control groups of version 2 (KEP-2570).
 func (c *Config) limitReserved() error {
+	gates, err := Features(&c.Configuration)
+	if err != nil {
+		return err
+	}
 	for _, group := range reservedGroups(&c.Configuration) {
 		reserved := v1.ResourceList{}
 		for name, text := range group.reserved {
@@ -235,8 +243,11 @@ func (c *Config) limitReserved() error {
 		var processes int64
 		if !group.cpuOnly {
 			limits.MemoryLimitInBytes, processes = reserved.Memory().Value(), reserved.Name("pid", resource.DecimalSI).Value()
+			if limits.MemoryLimitInBytes > 0 && gates.Enabled(feature.MemoryQoS) {
+				limits.Unified = map[string]string{"memory.min": strconv.FormatInt(limits.MemoryLimitInBytes, 10)}
+			}
 		}
-		if err := c.Groups.Apply(filepath.Join("/", group.path), limits, processes); err != nil {
+		if err := c.Groups.Limit(filepath.Join("/", group.path), limits, processes); err != nil {
 			return fmt.Errorf("limit the control group of %s: %w", group.what, err)
 		}
 	}

@@ -157,6 +157,65 @@ func TestApplyVersion2NamesWhatIsMissing(t *testing.T) {
 	}
 }
 
+// Of a group of others, the controls change that are given. Those of a pod are lifted
+// if they are not given.
+func TestLimitLeavesOtherControls(t *testing.T) {
+	const group = "/kubepods"
+	first, second := &Kernel{root: t.TempDir()}, hierarchy(t, "cpu memory pids")
+	for _, controller := range []string{"cpu", "memory", "pids"} {
+		if err := os.MkdirAll(filepath.Join(first.root, controller, group), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(first.root, controller, "cgroup.procs"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, version := range []struct {
+		k                     *Kernel
+		shares, quota, memory string // their files
+		weight, none          string
+	}{
+		{first, "cpu/kubepods/cpu.shares", "cpu/kubepods/cpu.cfs_quota_us", "memory/kubepods/memory.limit_in_bytes", "512", "-1"},
+		{second, "kubepods/cpu.weight", "kubepods/cpu.max", "kubepods/memory.max", "20", "max"},
+	} {
+		names := []string{version.shares, version.quota, version.memory}
+		for _, name := range names {
+			if err := os.WriteFile(filepath.Join(version.k.root, name), []byte("own"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, step := range []struct {
+			set  func(string, *runtimeapi.LinuxContainerResources, int64) error
+			r    *runtimeapi.LinuxContainerResources
+			want []string
+		}{
+			{version.k.Limit, &runtimeapi.LinuxContainerResources{}, []string{"own", "own", "own"}},
+			{version.k.Limit, &runtimeapi.LinuxContainerResources{CpuShares: 512}, []string{version.weight, "own", "own"}},
+			{version.k.Limit, &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 8192, Unified: map[string]string{"memory.min": "4096"}}, []string{version.weight, "own", "8192"}},
+			{version.k.Apply, &runtimeapi.LinuxContainerResources{}, []string{version.weight, version.none, version.none}},
+		} {
+			if err := step.set(group, step.r, 0); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, name := range names {
+				raw, err := os.ReadFile(filepath.Join(version.k.root, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, string(raw))
+			}
+			if !slices.Equal(got, step.want) {
+				t.Errorf("after %v, %s are %q, want %q", step.r, names, got, step.want)
+			}
+		}
+		raw, err := os.ReadFile(filepath.Join(version.k.root, "kubepods/memory.min"))
+		if version.k.unified != (err == nil && string(raw) == "4096") {
+			t.Errorf("version 2 %t: memory.min is %q (%v)", version.k.unified, raw, err)
+		}
+	}
+}
+
 // A pod has no huge pages of the sizes that its limits leave out. Other groups keep
 // their limits.
 func TestLimitsOfHugePages(t *testing.T) {
