@@ -2,6 +2,7 @@ package spec
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,21 +119,43 @@ func limits(pod *v1.Pod, c *v1.Container) (cpu, memory resource.Quantity) {
 	return of(v1.ResourceCPU), of(v1.ResourceMemory)
 }
 
-// hugePageLimits returns the limits of huge pages that hold for a container, sorted
-// by size: its own ones or, if it names no huge pages, those of the pod as a whole.
+// hugePageLimits returns the limits of huge pages that hold for a container: its own
+// ones and, of the sizes that it does not name, those of the pod as a whole.
 func hugePageLimits(pod *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
-	if own := hugePages(c.Resources.Limits); len(own) > 0 || !resourcehelper.IsPodLevelLimitsSet(pod) {
-		return own
+	limits := hugePages(c.Resources.Limits)
+	if resourcehelper.IsPodLevelLimitsSet(pod) {
+		for _, whole := range hugePages(pod.Spec.Resources.Limits) {
+			if ofSize(limits, whole.GetPageSize()) == nil {
+				limits = append(limits, whole)
+			}
+		}
 	}
-	return hugePages(pod.Spec.Resources.Limits)
+	return limits
 }
 
-// hugePages returns the huge pages in a list, sorted by size. It is never nil.
+// ofSize returns the limit of huge pages of a size, nil if there is none.
+func ofSize(limits []*runtimeapi.HugepageLimit, size string) *runtimeapi.HugepageLimit {
+	for _, l := range limits {
+		if l.GetPageSize() == size {
+			return l
+		}
+	}
+	return nil
+}
+
+// hugePages returns the huge pages in a list, sorted by name. It is never nil. A size may
+// have several names: hugepages-2Mi and hugepages-2048Ki are added up.
 func hugePages(list v1.ResourceList) []*runtimeapi.HugepageLimit {
 	found := []*runtimeapi.HugepageLimit{}
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		if size := hugePageSize(name); size != "" {
-			found = append(found, &runtimeapi.HugepageLimit{PageSize: size, Limit: uint64(quantity(list, name))})
+		size, limit := hugePageSize(name), uint64(quantity(list, name))
+		if size == "" {
+			continue
+		}
+		if l := ofSize(found, size); l != nil {
+			l.Limit += min(limit, math.MaxUint64-l.Limit)
+		} else {
+			found = append(found, &runtimeapi.HugepageLimit{PageSize: size, Limit: limit})
 		}
 	}
 	return found
@@ -142,7 +165,7 @@ func hugePages(list v1.ResourceList) []*runtimeapi.HugepageLimit {
 // are for containers that have limits of them.
 func noOthers(own []*runtimeapi.HugepageLimit, machine []string) []*runtimeapi.HugepageLimit {
 	for _, size := range machine {
-		if !slices.ContainsFunc(own, func(l *runtimeapi.HugepageLimit) bool { return l.GetPageSize() == size }) {
+		if ofSize(own, size) == nil {
 			own = append(own, &runtimeapi.HugepageLimit{PageSize: size})
 		}
 	}

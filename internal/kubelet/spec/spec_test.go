@@ -44,8 +44,8 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// A container has no more huge pages than its limits say, or those of its pod. The
-// group of the pod has those of all its containers.
+// A container has no more huge pages than its limits say, or those of its pod for sizes
+// that it does not name. The group of the pod has those of all its containers.
 func TestHugePages(t *testing.T) {
 	pages := func(words ...string) v1.ResourceList {
 		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
@@ -71,6 +71,8 @@ func TestHugePages(t *testing.T) {
 		{nil, pages("64Ki", "128Ki"), "64KB 131072", "64KB 131072"},
 		{pages("2Mi", "8Mi"), pages(), "2MB 8388608", "2MB 8388608"},
 		{pages("2Mi", "8Mi"), pages("2Mi", "4Mi"), "2MB 4194304", "2MB 8388608"},
+		{pages("2Mi", "8Mi", "1Gi", "1Gi"), pages("2Mi", "4Mi"), "2MB 4194304, 1GB 1073741824", "1GB 1073741824, 2MB 8388608"},
+		{nil, pages("2Mi", "4Mi", "2097152", "8Mi", "4Mi", "12Mi"), "2MB 12582912, 4MB 12582912", "2MB 12582912, 4MB 12582912"},
 	} {
 		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a", Resources: v1.ResourceRequirements{Limits: test.container}}}}}
 		if test.pod != nil {
