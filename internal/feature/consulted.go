@@ -24,6 +24,7 @@ const (
 	CRDObservedGenerationTracking                Gate = "CRDObservedGenerationTracking"
 	CrossNamespaceVolumeDataSource               Gate = "CrossNamespaceVolumeDataSource"
 	CSIVolumeHealth                              Gate = "CSIVolumeHealth"
+	CustomCPUCFSQuotaPeriod                      Gate = "CustomCPUCFSQuotaPeriod"
 	DeploymentReplicaSetTerminatingReplicas      Gate = "DeploymentReplicaSetTerminatingReplicas"
 	DRAConsumableCapacity                        Gate = "DRAConsumableCapacity"
 	DRADerivedAttributes                         Gate = "DRADerivedAttributes"

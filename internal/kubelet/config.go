@@ -224,6 +224,7 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	defaults.Nil(&k.OOMScoreAdj, int32(-999))
 	defaults.Nil(&k.ResolverConfig, "/etc/resolv.conf")
 	defaults.Nil(&k.CPUCFSQuota, true)
+	defaults.Nil(&k.CPUCFSQuotaPeriod, metav1.Duration{Duration: defaultQuotaPeriod})
 	defaults.Nil(&k.NodeStatusMaxImages, int32(50))
 	defaults.Nil(&k.SerializeImagePulls, true)
 	duration(&k.EvictionPressureTransitionPeriod, 5*time.Minute)

@@ -66,9 +66,15 @@ func Validate(k *kubeletconfig.KubeletConfiguration) error {
 			}
 		}
 	}
-	_, err = Features(k)
+	gates, err := Features(k)
+	if period := k.CPUCFSQuotaPeriod.Duration; period != defaultQuotaPeriod && !gates.Enabled(feature.CustomCPUCFSQuotaPeriod) {
+		errs = append(errs, fmt.Errorf("invalid configuration: cpuCFSQuotaPeriod (--cpu-cfs-quota-period) %s requires feature gate CustomCPUCFSQuotaPeriod", period))
+	}
 	return errors.Join(append(errs, err)...)
 }
+
+// defaultQuotaPeriod is the default of cpuCFSQuotaPeriod.
+const defaultQuotaPeriod = 100 * time.Millisecond
 
 // Features returns the feature gates of a configuration.
 func Features(k *kubeletconfig.KubeletConfiguration) (*feature.Set, error) {
@@ -137,7 +143,7 @@ func durations(k *kubeletconfig.KubeletConfiguration) []setting {
 		return setting{fmt.Sprintf("%s %s must be greater than 0", name, d), d <= 0}
 	}
 	oldest, youngest := k.ImageMaximumGCAge.Duration, k.ImageMinimumGCAge.Duration
-	restart := k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
+	restart, quota := k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration, k.CPUCFSQuotaPeriod.Duration
 	return []setting{
 		positive("syncFrequency", k.SyncFrequency.Duration),
 		positive("fileCheckFrequency (--file-check-frequency)", k.FileCheckFrequency.Duration),
@@ -153,6 +159,7 @@ func durations(k *kubeletconfig.KubeletConfiguration) []setting {
 		{fmt.Sprintf("imageMinimumGCAge (--minimum-image-ttl-duration) %s must not be negative", youngest), youngest < 0},
 		{fmt.Sprintf("imageMaximumGCAge %s must be greater than imageMinimumGCAge %s, or 0 for no limit", oldest, youngest), oldest != 0 && oldest <= youngest},
 		{fmt.Sprintf("crashLoopBackOff.maxContainerRestartPeriod %s must be between 1s and 300s", restart), restart < time.Second || restart > 300*time.Second},
+		{fmt.Sprintf("cpuCFSQuotaPeriod (--cpu-cfs-quota-period) %s must be between 1ms and 1sec, inclusive", quota), quota < time.Millisecond || quota > time.Second},
 	}
 }
 
@@ -261,7 +268,6 @@ func unsupportedResources(k *kubeletconfig.KubeletConfiguration) []setting {
 		{"qosReserved", len(k.QOSReserved) > 0},
 		{"kubeletCgroups (--kubelet-cgroups)", k.KubeletCgroups != ""},
 		{"systemCgroups (--system-cgroups)", k.SystemCgroups != ""},
-		{"cpuCFSQuotaPeriod", k.CPUCFSQuotaPeriod != nil && k.CPUCFSQuotaPeriod.Duration != 100*time.Millisecond},
 		{"memorySwap.swapBehavior " + k.MemorySwap.SwapBehavior, !slices.Contains([]string{"", spec.NoSwap, spec.LimitedSwap}, k.MemorySwap.SwapBehavior)},
 		{"memoryThrottlingFactor", k.MemoryThrottlingFactor != nil},
 		{"memoryReservationPolicy " + string(k.MemoryReservationPolicy), k.MemoryReservationPolicy != "" && k.MemoryReservationPolicy != kubeletconfig.NoneMemoryReservationPolicy},

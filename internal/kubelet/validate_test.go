@@ -28,31 +28,34 @@ func check(t *testing.T, text string) error {
 // is refused by the name of its field.
 func TestInvalidConfigurations(t *testing.T) {
 	for text, want := range map[string]string{
-		"syncFrequency: -1s":                                                   "syncFrequency -1s must be greater than 0",
-		"fileCheckFrequency: -1s":                                              "fileCheckFrequency (--file-check-frequency) -1s must be greater than 0",
-		"httpCheckFrequency: -1s":                                              "httpCheckFrequency",
-		"nodeStatusUpdateFrequency: -1s":                                       "nodeStatusUpdateFrequency",
-		"containerLogMonitorInterval: 0s":                                      "containerLogMonitorInterval 0s",
-		"nodeLeaseDurationSeconds: -40":                                        "nodeLeaseDurationSeconds -40 must not be less than 1",
-		"port: 70000":                                                          "port (--port) 70000 must be between 1 and 65535, inclusive",
-		"oomScoreAdj: 1001":                                                    "oomScoreAdj (--oom-score-adj) 1001 must be between -1000 and 1000, inclusive",
-		"maxPods: -1":                                                          "maxPods",
-		"imageGCHighThresholdPercent: 101":                                     "imageGCHighThresholdPercent",
-		"imageGCHighThresholdPercent: 50":                                      "imageGCLowThresholdPercent (--image-gc-low-threshold) 80 must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) 50",
-		"imageMaximumGCAge: 1m":                                                "imageMaximumGCAge 1m0s must be greater than imageMinimumGCAge 2m0s",
-		"maxParallelImagePulls: 3":                                             "maxParallelImagePulls 3 cannot be larger than 1 unless serializeImagePulls",
-		"containerLogMaxFiles: 1":                                              "containerLogMaxFiles",
-		"crashLoopBackOff: {maxContainerRestartPeriod: 1h}":                    "crashLoopBackOff.maxContainerRestartPeriod 1h0m0s must be between 1s and 300s",
-		"clusterDNS: [dns.example]":                                            `clusterDNS (--cluster-dns) "dns.example" is not an IP address`,
-		"healthzBindAddress: nowhere":                                          "healthzBindAddress",
-		"configMapAndSecretChangeDetectionStrategy: No":                        "configMapAndSecretChangeDetectionStrategy",
-		"featureGates: {NoSuchGate: true}":                                     "unrecognized feature gate: NoSuchGate",
-		"featureGates: {DRAOptionalNodeOperations: true}":                      "featureGates (--feature-gates): DRAOptionalNodeOperations=true: this kubelet does not have this feature",
-		"cpuManagerPolicy: dynamic":                                            `cpuManagerPolicy (--cpu-manager-policy): unknown policy: "dynamic"`,
-		"cpuManagerPolicyOptions: {full-pcpus-only: 'true'}":                   "None policy: received unsupported options=map[full-pcpus-only:true]",
-		"{cpuManagerPolicy: static, cpuManagerPolicyOptions: {other: 'true'}}": `unknown CPU Manager Policy option: "other"`,
-		"{cpuManagerPolicy: static, cpuManagerPolicyOptions: {align-by-socket: 'true'}}":                                                       `CPU Manager Policy Alpha-level Options not enabled, but option "align-by-socket" provided`,
-		"{cpuManagerPolicy: static, cpuManagerPolicyOptions: {full-pcpus-only: maybe}}":                                                        `bad value for option "full-pcpus-only"`,
+		"syncFrequency: -1s":                                "syncFrequency -1s must be greater than 0",
+		"fileCheckFrequency: -1s":                           "fileCheckFrequency (--file-check-frequency) -1s must be greater than 0",
+		"httpCheckFrequency: -1s":                           "httpCheckFrequency",
+		"nodeStatusUpdateFrequency: -1s":                    "nodeStatusUpdateFrequency",
+		"containerLogMonitorInterval: 0s":                   "containerLogMonitorInterval 0s",
+		"nodeLeaseDurationSeconds: -40":                     "nodeLeaseDurationSeconds -40 must not be less than 1",
+		"port: 70000":                                       "port (--port) 70000 must be between 1 and 65535, inclusive",
+		"oomScoreAdj: 1001":                                 "oomScoreAdj (--oom-score-adj) 1001 must be between -1000 and 1000, inclusive",
+		"maxPods: -1":                                       "maxPods",
+		"imageGCHighThresholdPercent: 101":                  "imageGCHighThresholdPercent",
+		"imageGCHighThresholdPercent: 50":                   "imageGCLowThresholdPercent (--image-gc-low-threshold) 80 must be less than imageGCHighThresholdPercent (--image-gc-high-threshold) 50",
+		"imageMaximumGCAge: 1m":                             "imageMaximumGCAge 1m0s must be greater than imageMinimumGCAge 2m0s",
+		"maxParallelImagePulls: 3":                          "maxParallelImagePulls 3 cannot be larger than 1 unless serializeImagePulls",
+		"containerLogMaxFiles: 1":                           "containerLogMaxFiles",
+		"crashLoopBackOff: {maxContainerRestartPeriod: 1h}": "crashLoopBackOff.maxContainerRestartPeriod 1h0m0s must be between 1s and 300s",
+		"cpuCFSQuotaPeriod: 999us":                          "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) 999µs must be between 1ms and 1sec, inclusive",
+		"cpuCFSQuotaPeriod: 1001ms":                         "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) 1.001s must be between 1ms and 1sec, inclusive",
+		"{cpuCFSQuotaPeriod: 5ms, featureGates: {CustomCPUCFSQuotaPeriod: false}}": "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) 5ms requires feature gate CustomCPUCFSQuotaPeriod",
+		"clusterDNS: [dns.example]":                                                      `clusterDNS (--cluster-dns) "dns.example" is not an IP address`,
+		"healthzBindAddress: nowhere":                                                    "healthzBindAddress",
+		"configMapAndSecretChangeDetectionStrategy: No":                                  "configMapAndSecretChangeDetectionStrategy",
+		"featureGates: {NoSuchGate: true}":                                               "unrecognized feature gate: NoSuchGate",
+		"featureGates: {DRAOptionalNodeOperations: true}":                                "featureGates (--feature-gates): DRAOptionalNodeOperations=true: this kubelet does not have this feature",
+		"cpuManagerPolicy: dynamic":                                                      `cpuManagerPolicy (--cpu-manager-policy): unknown policy: "dynamic"`,
+		"cpuManagerPolicyOptions: {full-pcpus-only: 'true'}":                             "None policy: received unsupported options=map[full-pcpus-only:true]",
+		"{cpuManagerPolicy: static, cpuManagerPolicyOptions: {other: 'true'}}":           `unknown CPU Manager Policy option: "other"`,
+		"{cpuManagerPolicy: static, cpuManagerPolicyOptions: {align-by-socket: 'true'}}": `CPU Manager Policy Alpha-level Options not enabled, but option "align-by-socket" provided`,
+		"{cpuManagerPolicy: static, cpuManagerPolicyOptions: {full-pcpus-only: maybe}}":  `bad value for option "full-pcpus-only"`,
 		"{cpuManagerPolicy: static, cpuManagerPolicyOptions: {distribute-cpus-across-numa: 'true', prefer-align-cpus-by-uncorecache: 'true'}}": "can not be used at the same time",
 		"cpuManagerReconcilePeriod: -1s":                                                           "cpuManagerReconcilePeriod (--cpu-manager-reconcile-period) -1s must be greater than 0",
 		"reservedSystemCPUs: x":                                                                    "unable to parse reservedSystemCPUs (--reserved-cpus) x",
@@ -105,7 +108,7 @@ shutdownGracePeriodCriticalPods: 0s
 syncFrequency: 0s
 volumeStatsAggPeriod: 0s
 `
-	for _, text := range []string{"", kubeadm, "cpuManagerPolicy: none", "memorySwap: {swapBehavior: NoSwap}", "memorySwap: {swapBehavior: LimitedSwap}", "serializeImagePulls: false\nmaxParallelImagePulls: 3", "enforceNodeAllocatable: [none]", "enableControllerAttachDetach: true"} {
+	for _, text := range []string{"", kubeadm, "cpuManagerPolicy: none", "memorySwap: {swapBehavior: NoSwap}", "memorySwap: {swapBehavior: LimitedSwap}", "serializeImagePulls: false\nmaxParallelImagePulls: 3", "enforceNodeAllocatable: [none]", "enableControllerAttachDetach: true", "cpuCFSQuotaPeriod: 1ms", "cpuCFSQuotaPeriod: 1s", "{cpuCFSQuotaPeriod: 100ms, featureGates: {CustomCPUCFSQuotaPeriod: false}}"} {
 		if err := check(t, text); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}

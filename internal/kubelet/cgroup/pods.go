@@ -65,7 +65,7 @@ func (p *Pods) Apply(pod *v1.Pod) error {
 	if !*p.Configuration.CgroupsPerQOS {
 		return nil
 	}
-	return p.Groups.Apply(p.path(pod), spec.PodResources(pod, spec.HasQuota(p.Configuration, pod)), *p.Configuration.PodPidsLimit)
+	return p.Groups.Apply(p.path(pod), spec.PodResources(pod, spec.PodQuotaPeriod(p.Configuration, pod)), *p.Configuration.PodPidsLimit)
 }
 
 // Remove removes the group of the pod in any QoS class. It returns an error if the

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,13 +31,20 @@ func (w *worker) wanted(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainer
 }
 
 // differs reports which controls of a running container differ from want. A
-// runtime that does not report controls has no differences.
+// runtime that does not report controls has no differences. The same CPU time in another
+// period is none: the container keeps it until its CPU changes.
 func differs(want, have *runtimeapi.LinuxContainerResources) (cpu, memory bool) {
 	if have == nil || have.GetCpuShares() == 0 && have.GetMemoryLimitInBytes() == 0 && have.GetCpuQuota() == 0 {
 		return false, false
 	}
-	cpu = have.GetCpuShares() != 0 && want.GetCpuShares() != have.GetCpuShares() || max(want.GetCpuQuota(), 0) != max(have.GetCpuQuota(), 0)
+	cpu = have.GetCpuShares() != 0 && want.GetCpuShares() != have.GetCpuShares() || cpuTime(want) != cpuTime(have)
 	return cpu, want.GetMemoryLimitInBytes() != have.GetMemoryLimitInBytes()
+}
+
+// cpuTime returns the quota of CPU time in thousandths of a CPU, 0 if there is none. The
+// kernel's own period is 100 ms.
+func cpuTime(r *runtimeapi.LinuxContainerResources) int64 {
+	return max(r.GetCpuQuota(), 0) * 1000 / cmp.Or(r.GetCpuPeriod(), 100_000)
 }
 
 // restartsFor reports whether a container asks to restart when its CPU or its memory

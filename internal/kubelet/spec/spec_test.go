@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -41,6 +42,11 @@ func TestResources(t *testing.T) {
 	got := machine(8*gib).Resources(pod, &pod.Spec.Containers[0])
 	if got.CpuShares != 256 || got.CpuQuota != 50000 || got.CpuPeriod != 100000 || got.MemoryLimitInBytes != 2*gib || got.OomScoreAdj != 875 {
 		t.Errorf("controls %+v", got)
+	}
+	node := machine(8 * gib)
+	node.Configuration.CPUCFSQuotaPeriod = &metav1.Duration{Duration: 5 * time.Millisecond}
+	if got := node.Resources(pod, &pod.Spec.Containers[0]); got.CpuQuota != 2500 || got.CpuPeriod != 5000 {
+		t.Errorf("controls in 5 ms %+v", got)
 	}
 }
 
@@ -81,7 +87,7 @@ func TestHugePages(t *testing.T) {
 		if got := shown(machine(8<<30).Resources(pod, &pod.Spec.Containers[0]).HugepageLimits); got != test.want {
 			t.Errorf("%v of a pod with %v: %s, want %s", test.container, test.pod, got, test.want)
 		}
-		whole := PodResources(pod, true).HugepageLimits
+		whole := PodResources(pod, defaultPeriod).HugepageLimits
 		if got := shown(whole); got != test.whole || whole == nil {
 			t.Errorf("a pod with %v and %v: %s (no limits: %t), want %s", test.pod, test.container, got, whole == nil, test.whole)
 		}
