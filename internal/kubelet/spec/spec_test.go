@@ -180,6 +180,10 @@ func TestOOMScores(t *testing.T) {
 		return pod("", nil, v1.Container{Name: "small", Resources: resources(requests, limits)})
 	}
 	whole := map[string]string{"cpu": "5m", "memory": "20Gi"}
+	ofWhole := func(p *v1.Pod, both map[string]string) *v1.Pod { // requests and limits
+		p.Spec.Resources = new(resources(both, both))
+		return p
+	}
 	for _, test := range []struct {
 		name, container string
 		pod             *v1.Pod
@@ -199,6 +203,14 @@ func TestOOMScores(t *testing.T) {
 		{"critical to the node", "small", critical("system-node-critical"), -997},
 		{"critical to the cluster", "small", critical("system-cluster-critical"), 800},
 		{"with a share of the pod's", "small", pod("10Gi", nil, memory("small", "2Gi"), memory("large", "4Gi")), 600},
+		{"an init container", "init", pod("", []v1.Container{memory("init", "512Mi")}, memory("small", "2Gi")), 950},
+		{"beside an init container", "small", pod("10Gi", []v1.Container{memory("init", "1Gi")}, memory("small", "2Gi"), memory("large", "4Gi")), 667},
+		{"a sidecar of a pod as a whole", "sidecar", pod("10Gi", []v1.Container{sidecar}, memory("small", "2Gi"), memory("large", "4Gi")), 700},
+		{"beside a sidecar", "large", pod("10Gi", []v1.Container{sidecar}, memory("small", "2Gi"), memory("large", "4Gi")), 500},
+		{"a share alone", "small", pod("4Gi", nil, v1.Container{Name: "small"}, v1.Container{Name: "large"}), 800},
+		{"all of the pod's", "small", pod("4Gi", nil, memory("small", "2Gi"), memory("large", "2Gi")), 800},
+		{"guaranteed as a whole", "small", ofWhole(pod("", nil, memory("small", "2Gi"), memory("large", "4Gi")), whole), -997},
+		{"no request of memory as a whole", "small", ofWhole(pod("", nil, memory("small", "2Gi")), map[string]string{"cpu": "1"}), 800},
 	} {
 		c := podquery.Container(&test.pod.Spec, test.container)
 		if got := machine(10<<30).Resources(test.pod, c).OomScoreAdj; got != test.want {
