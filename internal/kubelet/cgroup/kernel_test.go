@@ -60,6 +60,7 @@ func TestPodsOfVersion2(t *testing.T) {
 		Configuration: &kubeletconfig.KubeletConfiguration{
 			CgroupRoot: "/", CgroupsPerQOS: new(true), CPUCFSQuota: new(true), EnforceNodeAllocatable: []string{"pods"}, PodPidsLimit: new(int64(100)),
 			KubeReserved: map[string]string{"cpu": "500m", "memory": "256Mi", "pid": "60"},
+			EvictionHard: map[string]string{"memory.available": "100Mi"}, // pods may use it until they are evicted
 		},
 		Capacity: func() (v1.ResourceList, error) {
 			return v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}, nil
