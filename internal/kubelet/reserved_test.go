@@ -12,6 +12,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 )
 
 // reservedConfig enforces what is reserved for the system and for Kubernetes, on
@@ -99,6 +100,30 @@ func TestSingleProcessOOMKill(t *testing.T) {
 		}
 		if err != nil || *c.Configuration.SingleProcessOOMKill != test.single {
 			t.Errorf("%+v: %t (%v)", test, *c.Configuration.SingleProcessOOMKill, err)
+		}
+	}
+}
+
+// MemoryQoS has no effect without control groups of version 2, or without its gate.
+func TestMemoryQoSNeedsVersion2(t *testing.T) {
+	for _, test := range []struct{ unified, gate, on bool }{{true, true, true}, {false, true, false}, {true, false, false}} {
+		b := newBench(t)
+		if test.unified {
+			if err := b.files.MkdirAll("/sys/fs/cgroup/cgroup.controllers", 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := Config{NodeName: nodeName, NodeIPs: []string{"192.0.2.1"}, Files: b.files, Mounter: b.files, Groups: b.groups, Configuration: kubeletconfig.KubeletConfiguration{
+			FailSwapOn: new(false), MemoryThrottlingFactor: new(0.9), FeatureGates: map[string]bool{"MemoryQoS": test.gate},
+		}}
+		if test.gate {
+			c.Configuration.MemoryReservationPolicy = kubeletconfig.TieredReservationMemoryReservationPolicy
+		}
+		if err := c.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		if throttles, reserves := c.Configuration.MemoryThrottlingFactor != nil, spec.TieredReservation(&c.Configuration); throttles != test.on || reserves != test.on {
+			t.Errorf("%+v: throttles %t, reserves %t", test, throttles, reserves)
 		}
 	}
 }

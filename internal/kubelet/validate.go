@@ -67,14 +67,31 @@ func Validate(k *kubeletconfig.KubeletConfiguration) error {
 		}
 	}
 	gates, err := Features(k)
-	if period := k.CPUCFSQuotaPeriod.Duration; period != defaultQuotaPeriod && !gates.Enabled(feature.CustomCPUCFSQuotaPeriod) {
-		errs = append(errs, fmt.Errorf("invalid configuration: cpuCFSQuotaPeriod (--cpu-cfs-quota-period) %s requires feature gate CustomCPUCFSQuotaPeriod", period))
+	for _, s := range gated(k, gates) {
+		if s.wrong {
+			errs = append(errs, fmt.Errorf("invalid configuration: %s", s.name))
+		}
 	}
 	return errors.Join(append(errs, err)...)
 }
 
-// defaultQuotaPeriod is the default of cpuCFSQuotaPeriod.
-const defaultQuotaPeriod = 100 * time.Millisecond
+// defaultQuotaPeriod is the default of cpuCFSQuotaPeriod, and formerThrottlingFactor was
+// that of memoryThrottlingFactor, so that it may be set without its gate.
+const (
+	defaultQuotaPeriod     = 100 * time.Millisecond
+	formerThrottlingFactor = 0.9
+)
+
+// gated are the settings that need a feature gate.
+func gated(k *kubeletconfig.KubeletConfiguration, gates *feature.Set) []setting {
+	period, memory := k.CPUCFSQuotaPeriod.Duration, gates.Enabled(feature.MemoryQoS)
+	return []setting{
+		{fmt.Sprintf("cpuCFSQuotaPeriod (--cpu-cfs-quota-period) %s requires feature gate CustomCPUCFSQuotaPeriod", period),
+			period != defaultQuotaPeriod && !gates.Enabled(feature.CustomCPUCFSQuotaPeriod)},
+		{"memoryThrottlingFactor must not be set when MemoryQoS feature gate is disabled", !memory && isSet(k.MemoryThrottlingFactor, formerThrottlingFactor)},
+		{fmt.Sprintf("memoryReservationPolicy %q requires MemoryQoS feature gate to be enabled", k.MemoryReservationPolicy), !memory && spec.TieredReservation(k)},
+	}
+}
 
 // Features returns the feature gates of a configuration.
 func Features(k *kubeletconfig.KubeletConfiguration) (*feature.Set, error) {
@@ -170,9 +187,15 @@ func choices(k *kubeletconfig.KubeletConfiguration) []setting {
 	}
 	strategy := k.ConfigMapAndSecretChangeDetectionStrategy
 	hairpin := []string{"", kubeletconfig.HairpinVeth, kubeletconfig.PromiscuousBridge, kubeletconfig.HairpinNone}
+	reservation := []kubeletconfig.MemoryReservationPolicy{kubeletconfig.NoneMemoryReservationPolicy, kubeletconfig.TieredReservationMemoryReservationPolicy}
 	out := []setting{
+		{fmt.Sprintf("option %q specified for memoryReservationPolicy. Valid options are %q or %q", k.MemoryReservationPolicy, reservation[0], reservation[1]),
+			!slices.Contains(reservation, k.MemoryReservationPolicy)},
 		{fmt.Sprintf("hairpinMode (--hairpin-mode) %q: want one of %q", k.HairpinMode, hairpin[1:]), !slices.Contains(hairpin, k.HairpinMode)},
 		{fmt.Sprintf("configMapAndSecretChangeDetectionStrategy %q: want one of %q", strategy, strategies), !slices.Contains(strategies, strategy)},
+	}
+	if factor := k.MemoryThrottlingFactor; factor != nil {
+		out = append(out, setting{fmt.Sprintf("memoryThrottlingFactor %v must be greater than 0 and less than or equal to 1.0", *factor), *factor <= 0 || *factor > 1})
 	}
 	for _, address := range k.ClusterDNS {
 		out = append(out, setting{fmt.Sprintf("clusterDNS (--cluster-dns) %q is not an IP address", address), net.ParseIP(address) == nil})
@@ -251,7 +274,7 @@ func (c *Config) limitReserved() error {
 		if !group.cpuOnly {
 			limits.MemoryLimitInBytes, processes = reserved.Memory().Value(), reserved.Name("pid", resource.DecimalSI).Value()
 			if limits.MemoryLimitInBytes > 0 && gates.Enabled(feature.MemoryQoS) {
-				limits.Unified = map[string]string{"memory.min": strconv.FormatInt(limits.MemoryLimitInBytes, 10)}
+				limits.Unified = map[string]string{spec.MemoryMin: strconv.FormatInt(limits.MemoryLimitInBytes, 10)}
 			}
 		}
 		if err := c.Groups.Limit(filepath.Join("/", group.path), limits, processes); err != nil {
@@ -269,8 +292,6 @@ func unsupportedResources(k *kubeletconfig.KubeletConfiguration) []setting {
 		{"kubeletCgroups (--kubelet-cgroups)", k.KubeletCgroups != ""},
 		{"systemCgroups (--system-cgroups)", k.SystemCgroups != ""},
 		{"memorySwap.swapBehavior " + k.MemorySwap.SwapBehavior, !slices.Contains([]string{"", spec.NoSwap, spec.LimitedSwap}, k.MemorySwap.SwapBehavior)},
-		{"memoryThrottlingFactor", k.MemoryThrottlingFactor != nil},
-		{"memoryReservationPolicy " + string(k.MemoryReservationPolicy), k.MemoryReservationPolicy != "" && k.MemoryReservationPolicy != kubeletconfig.NoneMemoryReservationPolicy},
 		{"kernelMemcgNotification", k.KernelMemcgNotification},
 		{"maxOpenFiles", k.MaxOpenFiles != 0},
 		{"volumeStatsAggPeriod", k.VolumeStatsAggPeriod.Duration != 0},

@@ -46,6 +46,11 @@ func TestInvalidConfigurations(t *testing.T) {
 		"cpuCFSQuotaPeriod: 999us":                          "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) 999µs must be between 1ms and 1sec, inclusive",
 		"cpuCFSQuotaPeriod: 1001ms":                         "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) 1.001s must be between 1ms and 1sec, inclusive",
 		"{cpuCFSQuotaPeriod: 5ms, featureGates: {CustomCPUCFSQuotaPeriod: false}}": "cpuCFSQuotaPeriod (--cpu-cfs-quota-period) 5ms requires feature gate CustomCPUCFSQuotaPeriod",
+		"memoryThrottlingFactor: 0":                                                      "memoryThrottlingFactor 0 must be greater than 0 and less than or equal to 1.0",
+		"memoryThrottlingFactor: 1.1":                                                    "memoryThrottlingFactor 1.1 must be greater than 0 and less than or equal to 1.0",
+		"memoryReservationPolicy: All":                                                   `option "All" specified for memoryReservationPolicy. Valid options are "None" or "TieredReservation"`,
+		"{memoryThrottlingFactor: 0.8, featureGates: {MemoryQoS: false}}":                "memoryThrottlingFactor must not be set when MemoryQoS feature gate is disabled",
+		"{memoryReservationPolicy: TieredReservation, featureGates: {MemoryQoS: false}}": `memoryReservationPolicy "TieredReservation" requires MemoryQoS feature gate to be enabled`,
 		"clusterDNS: [dns.example]":                                                      `clusterDNS (--cluster-dns) "dns.example" is not an IP address`,
 		"healthzBindAddress: nowhere":                                                    "healthzBindAddress",
 		"configMapAndSecretChangeDetectionStrategy: No":                                  "configMapAndSecretChangeDetectionStrategy",
@@ -108,7 +113,8 @@ shutdownGracePeriodCriticalPods: 0s
 syncFrequency: 0s
 volumeStatsAggPeriod: 0s
 `
-	for _, text := range []string{"", kubeadm, "cpuManagerPolicy: none", "memorySwap: {swapBehavior: NoSwap}", "memorySwap: {swapBehavior: LimitedSwap}", "serializeImagePulls: false\nmaxParallelImagePulls: 3", "enforceNodeAllocatable: [none]", "enableControllerAttachDetach: true", "cpuCFSQuotaPeriod: 1ms", "cpuCFSQuotaPeriod: 1s", "{cpuCFSQuotaPeriod: 100ms, featureGates: {CustomCPUCFSQuotaPeriod: false}}"} {
+	for _, text := range []string{"", kubeadm, "cpuManagerPolicy: none", "memorySwap: {swapBehavior: NoSwap}", "memorySwap: {swapBehavior: LimitedSwap}", "serializeImagePulls: false\nmaxParallelImagePulls: 3", "enforceNodeAllocatable: [none]", "enableControllerAttachDetach: true", "cpuCFSQuotaPeriod: 1ms", "cpuCFSQuotaPeriod: 1s", "{cpuCFSQuotaPeriod: 100ms, featureGates: {CustomCPUCFSQuotaPeriod: false}}",
+		"memoryThrottlingFactor: 1", "memoryReservationPolicy: TieredReservation", "{memoryThrottlingFactor: 0.9, memoryReservationPolicy: None, featureGates: {MemoryQoS: false}}"} {
 		if err := check(t, text); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}

@@ -2,8 +2,11 @@ package cgroup
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -58,6 +61,71 @@ func TestSharesOfServiceClasses(t *testing.T) {
 		shares := func(class v1.PodQOSClass) int64 { return groups.Get(Parent("", class)).GetCpuShares() }
 		if all, burst, best := shares(v1.PodQOSGuaranteed), shares(v1.PodQOSBurstable), shares(v1.PodQOSBestEffort); all != 0 || burst != test.want || best != 2 {
 			t.Errorf("%s: all have %d shares, burstable pods %d, best-effort pods %d, want 0, %d and 2", what, all, burst, best, test.want)
+		}
+	}
+}
+
+// The groups of all pods and of burstable ones keep as much memory as the pods below them,
+// so that the kernel keeps it for these, and nothing once a kubelet does not want it.
+func TestMemoryOfServiceClasses(t *testing.T) {
+	guaranteed, burstable, cpu := [2]string{"1 128Mi", "1 128Mi"}, [2]string{"1 100Mi", "2 256Mi"}, [2]string{"1 0"}
+	const tiered, none = kubeletconfig.TieredReservationMemoryReservationPolicy, kubeletconfig.NoneMemoryReservationPolicy
+	groups := &Memory{}
+	kept := func(class v1.PodQOSClass) string {
+		controls := groups.Get(Parent("", class)).GetUnified()
+		var words []string
+		for _, name := range []string{"memory.min", "memory.low"} {
+			bytes, err := strconv.ParseInt(controls[name], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			words = append(words, fmt.Sprint(bytes>>20))
+		}
+		return strings.Join(words, " ")
+	}
+	for _, step := range []struct {
+		what                string
+		policy              kubeletconfig.MemoryReservationPolicy
+		pods                []*v1.Pod
+		all, burst, metrics string // minimum and low bound, in MiB
+	}{
+		{"two classes", tiered, podsOf(t, guaranteed, burstable, burstable, [2]string{}), "328 200", "0 200", "128 200"},
+		{"best effort", tiered, podsOf(t, [2]string{}), "0 0", "0 0", "0 0"},
+		{"requests of CPU", tiered, podsOf(t, cpu), "0 0", "0 0", "0 0"},
+		{"guaranteed", tiered, podsOf(t, guaranteed), "128 0", "0 0", "128 0"},
+		{"none", tiered, nil, "0 0", "0 0", "0 0"},
+		{"again", tiered, podsOf(t, burstable), "100 100", "0 100", "0 100"},
+		{"another kubelet", none, podsOf(t, guaranteed, burstable), "0 0", "0 0", "0 0"},
+	} {
+		p := &Pods{Groups: groups, Configuration: &kubeletconfig.KubeletConfiguration{
+			CgroupsPerQOS: new(true), CPUCFSQuota: new(true), PodPidsLimit: new(int64(-1)), MemoryReservationPolicy: step.policy,
+		}}
+		registry := prometheus.NewRegistry()
+		p.Register(registry)
+		if err := p.ApplyClasses(step.pods); err != nil {
+			t.Fatal(err)
+		}
+		if all, burst, best := kept(v1.PodQOSGuaranteed), kept(v1.PodQOSBurstable), kept(v1.PodQOSBestEffort); all != step.all || burst != step.burst || best != "0 0" {
+			t.Errorf("%s: %s of all pods, %s of burstable ones and %s of best-effort ones, want %s and %s", step.what, all, burst, best, step.all, step.burst)
+		}
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := map[string]float64{}
+		for _, f := range families {
+			shown[f.GetName()] = f.GetMetric()[0].GetGauge().GetValue()
+		}
+		if got := fmt.Sprint(int64(shown["kubelet_memory_qos_node_memory_min_bytes"])>>20, " ", int64(shown["kubelet_memory_qos_node_memory_low_bytes"])>>20); got != step.metrics {
+			t.Errorf("%s: the metrics are %s, want %s", step.what, got, step.metrics)
+		}
+		for _, pod := range step.pods {
+			if err := p.Apply(pod); err != nil {
+				t.Fatal(err)
+			}
+			if has := len(groups.Get(p.path(pod)).GetUnified()) > 0; has != (step.policy == tiered) {
+				t.Errorf("%s: a pod has %v", step.what, groups.Get(p.path(pod)).GetUnified())
+			}
 		}
 	}
 }

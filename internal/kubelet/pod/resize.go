@@ -41,6 +41,19 @@ func differs(want, have *runtimeapi.LinuxContainerResources) (cpu, memory bool) 
 	return cpu, want.GetMemoryLimitInBytes() != have.GetMemoryLimitInBytes()
 }
 
+// keepsOther reports whether the kernel is to keep a container another amount of memory
+// than it does, or to slow it down elsewhere. A container does not restart for that: if it
+// restarts for its memory, it restarts for the request already. What a runtime does not
+// report is no difference.
+func keepsOther(want, have *runtimeapi.LinuxContainerResources) bool {
+	for name, value := range want.GetUnified() {
+		if other, reported := have.GetUnified()[name]; reported && other != value {
+			return true
+		}
+	}
+	return false
+}
+
 // cpuTime returns the quota of CPU time in thousandths of a CPU, 0 if there is none. The
 // kernel's own period is 100 ms.
 func cpuTime(r *runtimeapi.LinuxContainerResources) int64 {
@@ -136,7 +149,7 @@ func controls(pod *v1.Pod, observed *cri.Pod, p *plan.Plan, wanted func(*v1.Cont
 			continue
 		}
 		want := wanted(declared)
-		if cpu, memory := differs(want, c.Resources); !cpu && !memory {
+		if cpu, memory := differs(want, c.Resources); !cpu && !memory && !keepsOther(want, c.Resources) {
 			continue
 		}
 		if slices.ContainsFunc(p.Kill, func(k plan.Kill) bool { return k.ID == c.ID }) || p.KillPod {

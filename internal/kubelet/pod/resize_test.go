@@ -96,6 +96,31 @@ func TestPeriodOfQuotas(t *testing.T) {
 	}
 }
 
+// A running container gets the memory that the kernel keeps for it in place, also if it is
+// to restart for another limit. A runtime may not report it.
+func TestMemoryThatIsKept(t *testing.T) {
+	w := &worker{config: &Config{Node: spec.Node{MemoryCapacity: 16 << 30, Configuration: &kubeletconfig.KubeletConfiguration{
+		CPUCFSQuota: new(true), MemoryReservationPolicy: kubeletconfig.TieredReservationMemoryReservationPolicy}}}}
+	memory := func(size string) v1.ResourceList { return v1.ResourceList{v1.ResourceMemory: resource.MustParse(size)} }
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
+		Name: "main", Resources: v1.ResourceRequirements{Requests: memory("1000"), Limits: memory("4000")},
+		ResizePolicy: []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}},
+	}}}}
+	for _, test := range []struct {
+		reported map[string]string
+		changes  int
+	}{
+		{nil, 0}, {map[string]string{"memory.oom.group": "1"}, 0},
+		{map[string]string{"memory.low": "1000", "memory.oom.group": "1"}, 0}, {map[string]string{"memory.low": "500"}, 1},
+	} {
+		running := &cri.Container{ID: "1", Name: "main", State: cri.Running, Resources: &runtimeapi.LinuxContainerResources{CpuShares: 2, MemoryLimitInBytes: 4000, Unified: test.reported}}
+		all, ok := controls(pod, &cri.Pod{Containers: []*cri.Container{running}}, &plan.Plan{}, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
+		if w.resizeRestarts(pod, &pod.Spec.Containers[0], running) || !ok || len(all) != test.changes || test.changes > 0 && all[0].want.GetUnified()["memory.low"] != "1000" {
+			t.Errorf("%v: the changes are %v, %t", test.reported, all, ok)
+		}
+	}
+}
+
 // A container with CPUs of its own that an earlier kubelet gave a quota of CPU time
 // loses it in place, also if it is to restart for other CPUs. It does so once.
 func TestQuotaOfOwnCPUsIsLifted(t *testing.T) {

@@ -109,6 +109,7 @@ func (n *Node) Resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContaine
 		MemoryLimitInBytes: amount.Value(memory),
 		OomScoreAdj:        oomScore(pod, c, n.MemoryCapacity),
 		HugepageLimits:     hugePageLimits(pod, c),
+		Unified:            n.memoryControls(pod, c),
 	}
 	period := quotaPeriod(n.Configuration)
 	if quota := cpuQuota(amount.Milli(limit), period); *n.Configuration.CPUCFSQuota && quota > 0 {
