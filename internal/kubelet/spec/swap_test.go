@@ -24,7 +24,8 @@ func TestSwapOfContainers(t *testing.T) {
 	}{
 		"burstable":                  {requests: memory("1Gi"), want: "536870912"},
 		"burstable with a limit":     {requests: memory("1Gi"), limits: memory("2Gi"), want: "536870912"},
-		"more than the machine has":  {requests: memory("100Gi"), want: "2147483648"},
+		"all that the machine has":   {requests: memory("4Gi"), want: "2147483648"},
+		"more than the machine has":  {requests: memory("100Gi"), want: "0"},
 		"guaranteed":                 {requests: both, limits: both, want: "0"},
 		"as much as the limit":       {requests: memory("1Gi"), limits: memory("1Gi"), want: "0"},
 		"the limit, beside another":  {requests: both, limits: both, beside: memory("2Gi"), want: "0"},
