@@ -87,16 +87,7 @@ func (k *Kernel) set1(path string, r *runtimeapi.LinuxContainerResources, pids i
 					return err
 				}
 			}
-			quota := r.GetCpuQuota()
-			if quota == 0 && !lift {
-				continue
-			}
-			if quota == 0 {
-				quota = -1
-			} else if err := write(filepath.Join(dir, "cpu.cfs_period_us"), strconv.FormatInt(r.GetCpuPeriod(), 10)); err != nil {
-				return err
-			}
-			if err := write(filepath.Join(dir, "cpu.cfs_quota_us"), strconv.FormatInt(quota, 10)); err != nil && quota > 0 {
+			if err := limitCPUTime(dir, r, lift); err != nil {
 				return err
 			}
 		case "memory":
@@ -121,6 +112,27 @@ func (k *Kernel) set1(path string, r *runtimeapi.LinuxContainerResources, pids i
 		}
 	}
 	return nil
+}
+
+// limitCPUTime limits the CPU time of a group of version 1 as Kernel.set says. A group
+// cannot have less than those below it, not even with the new period and its former
+// quota: then the quota is set first.
+func limitCPUTime(dir string, r *runtimeapi.LinuxContainerResources, lift bool) error {
+	period, quota := filepath.Join(dir, "cpu.cfs_period_us"), filepath.Join(dir, "cpu.cfs_quota_us")
+	if r.GetCpuQuota() == 0 {
+		if lift {
+			_ = write(quota, "-1")
+		}
+		return nil
+	}
+	refused := write(period, strconv.FormatInt(r.GetCpuPeriod(), 10))
+	if refused != nil && !errors.Is(refused, unix.EINVAL) {
+		return refused
+	}
+	if err := write(quota, strconv.FormatInt(r.GetCpuQuota(), 10)); err != nil || refused == nil {
+		return err
+	}
+	return write(period, strconv.FormatInt(r.GetCpuPeriod(), 10))
 }
 
 // inheritCPUs creates a cpuset group with the CPUs and memory nodes of its

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/test/mark"
 )
 
 // hierarchy is a folder that looks like version 2, as far as files can.
@@ -213,6 +215,39 @@ func TestLimitLeavesOtherControls(t *testing.T) {
 		raw, err := os.ReadFile(filepath.Join(version.k.root, "kubepods/memory.min"))
 		if version.k.unified != (err == nil && string(raw) == "4096") {
 			t.Errorf("version 2 %t: memory.min is %q (%v)", version.k.unified, raw, err)
+		}
+	}
+}
+
+// A group gets a quota in another period, also while groups below it have theirs in the
+// former one.
+func TestPeriodChanges(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("control groups need root")
+	}
+	k, err := Detect()
+	if err != nil {
+		t.Skip(err)
+	}
+	pod := "/" + mark.Name("period")
+	t.Cleanup(func() { untilDone(t, func() error { return k.Remove(pod) }) })
+	for _, period := range []int64{10_000, 100_000, 1000, 100_000} {
+		for _, group := range []string{pod, pod + "/container"} {
+			if err := k.Apply(group, &runtimeapi.LinuxContainerResources{CpuQuota: period, CpuPeriod: period}, 0); err != nil {
+				t.Fatal(err)
+			}
+			names, want := []string{"cpu.cfs_quota_us", "cpu.cfs_period_us"}, []string{fmt.Sprint(period), fmt.Sprint(period)}
+			at := filepath.Join(k.root, "cpu", group)
+			if k.unified {
+				names, at = []string{"cpu.max"}, filepath.Join(k.root, group)
+			}
+			var got []string
+			for _, name := range names {
+				got = append(got, fields(filepath.Join(at, name))...)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s has %v, want %v", group, got, want)
+			}
 		}
 	}
 }
