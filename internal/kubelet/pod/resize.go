@@ -54,10 +54,11 @@ func keepsOther(want, have *runtimeapi.LinuxContainerResources) bool {
 	return false
 }
 
-// cpuTime returns the quota of CPU time in thousandths of a CPU, 0 if there is none. The
-// kernel's own period is 100 ms.
+// cpuTime returns the quota of CPU time in thousandths of a CPU, 0 if there is none. It
+// rounds up, because quotas are rounded down. The kernel's own period is 100 ms.
 func cpuTime(r *runtimeapi.LinuxContainerResources) int64 {
-	return max(r.GetCpuQuota(), 0) * 1000 / cmp.Or(r.GetCpuPeriod(), 100_000)
+	period := cmp.Or(r.GetCpuPeriod(), 100_000)
+	return (max(r.GetCpuQuota(), 0)*1000 + period - 1) / period
 }
 
 // restartsFor reports whether a container asks to restart when its CPU or its memory

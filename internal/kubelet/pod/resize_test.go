@@ -81,7 +81,7 @@ func TestPeriodOfQuotas(t *testing.T) {
 	for _, test := range []struct {
 		quota, period int64
 		changes       int
-	}{{50_000, 100_000, 0}, {50_000, 0, 0}, {5000, 10_000, 0}, {60_000, 100_000, 1}, {50_000, 10_000, 1}, {0, 100_000, 1}} {
+	}{{50_000, 100_000, 0}, {50_000, 0, 0}, {5000, 10_000, 0}, {1500, 3001, 0}, {60_000, 100_000, 1}, {50_000, 10_000, 1}, {0, 100_000, 1}} {
 		running := &cri.Container{ID: "1", Name: "main", State: cri.Running, Resources: &runtimeapi.LinuxContainerResources{CpuShares: 512, CpuQuota: test.quota, CpuPeriod: test.period}}
 		all, ok := controls(pod, &cri.Pod{Containers: []*cri.Container{running}}, &plan.Plan{}, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
 		if restarts := w.resizeRestarts(pod, &pod.Spec.Containers[0], running); restarts != (test.changes > 0) || !ok || len(all) != test.changes {
