@@ -61,7 +61,7 @@ func nodeFields() []fieldFlag {
 		{"register-node", "registerNode", boolField, "register the node with the API server"},
 		{"node-status-update-frequency", "nodeStatusUpdateFrequency", durationField, "interval at which node status is computed"},
 		{"cgroups-per-qos", "cgroupsPerQOS", boolField, "create a hierarchy of QoS and pod cgroups"},
-		{"cpu-cfs-quota-period", "cpuCFSQuotaPeriod", durationField, "CPU CFS quota period, cpu.cfs_period_us (default 100ms)"},
+		{"cpu-cfs-quota-period", "cpuCFSQuotaPeriod", durationField, "CPU CFS quota period, cpu.cfs_period_us, of 1ms to 1s"},
 		{"cpu-manager-policy", "cpuManagerPolicy", textField, "CPU manager policy: none or static"},
 		{"cpu-manager-policy-options", "cpuManagerPolicyOptions", mapField, "options of the CPU manager policy"},
 		{"cpu-manager-reconcile-period", "cpuManagerReconcilePeriod", durationField, "interval at which the CPU manager reconciles the cpusets of containers"},

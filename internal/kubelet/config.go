@@ -16,6 +16,8 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/feature"
+	"github.com/coracle-io/coracle/internal/kubelet/allocatable"
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cpumanager"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
@@ -164,6 +166,9 @@ func (c *Config) Complete() error {
 		c.Logind = shutdown.System
 	}
 	defaults.Nil(&k.SingleProcessOOMKill, !c.unified())
+	if gates, err := Features(k); err != nil || !c.unified() || !gates.Enabled(feature.MemoryQoS) { // they have no effect
+		k.MemoryReservationPolicy, k.MemoryThrottlingFactor = kubeletconfig.NoneMemoryReservationPolicy, nil
+	}
 	if c.Metrics == nil {
 		c.Metrics = registry.NewRegistry(nil)
 	}
@@ -233,6 +238,7 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	defaults.Nil(&k.OOMScoreAdj, int32(-999))
 	defaults.Nil(&k.ResolverConfig, "/etc/resolv.conf")
 	defaults.Nil(&k.CPUCFSQuota, true)
+	defaults.Nil(&k.CPUCFSQuotaPeriod, metav1.Duration{Duration: defaultQuotaPeriod})
 	defaults.Nil(&k.NodeStatusMaxImages, int32(50))
 	defaults.Nil(&k.SerializeImagePulls, true)
 	duration(&k.EvictionPressureTransitionPeriod, 5*time.Minute)
@@ -261,6 +267,7 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	defaults.Zero(&k.TopologyManagerScope, kubeletconfig.ContainerTopologyManagerScope)
 	defaults.Nil(&k.EnableSystemLogHandler, true)
 	defaults.Nil(&k.SeccompDefault, false)
+	defaults.Zero(&k.MemoryReservationPolicy, kubeletconfig.NoneMemoryReservationPolicy)
 	defaults.Nil(&k.RegisterNode, true)
 	defaults.Nil(&k.LocalStorageCapacityIsolation, true)
 	defaults.Nil(&k.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 5 * time.Minute})
@@ -303,8 +310,13 @@ func (c *Config) facts() (spec.Node, error) {
 	if err != nil {
 		return spec.Node{}, fmt.Errorf("read the machine's capacity: %w", err)
 	}
+	reserved, err := allocatable.SystemReserved(k)
+	if err != nil {
+		return spec.Node{}, err
+	}
+	forPods := allocatable.Of(capacity, reserved)
 	facts := spec.Node{
-		Configuration: k, RootDirectory: c.RootDirectory, MemoryCapacity: capacity.Memory().Value(), SwapCapacity: c.limitableSwap(),
+		Configuration: k, RootDirectory: c.RootDirectory, MemoryCapacity: capacity.Memory().Value(), MemoryForPods: forPods.Memory().Value(), SwapCapacity: c.limitableSwap(),
 		HugePages: spec.HugePageSizes(capacity), ThermalThrottle: c.thermalThrottle(), IPs: c.current(),
 	}
 	return facts, nil

@@ -121,6 +121,9 @@ func New(given Config) (*Kubelet, error) {
 		free, err := config.Machine.Free()
 		return free.PIDsTotal, err
 	}}
+	if gates.Enabled(feature.MemoryQoS) {
+		k.cgroups.Register(config.Metrics)
+	}
 	k.newVolumes(gates)
 	runtime := k.runtime.Runtime()
 	handlers := &probe.Runner{Exec: k.runtime.ExecBounded}

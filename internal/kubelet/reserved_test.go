@@ -7,10 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 )
 
 // reservedConfig enforces what is reserved for the system and for Kubernetes, on
@@ -33,19 +35,31 @@ func reservedConfig(t *testing.T, groups ...string) (*Config, *cgroup.Memory) {
 	return c, memory
 }
 
+// The groups of others get what is reserved for them, and keep the limits that have
+// nothing to do with it.
 func TestReservedGroupsAreLimited(t *testing.T) {
 	c, groups := reservedConfig(t, "memory/system.slice", "kube.slice")
+	if err := groups.Apply("/kube.slice", &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 2 << 30, CpuQuota: 5000, CpuPeriod: 10000}, 0); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.checkMachine(); err != nil {
 		t.Error(err)
 	}
 	if err := c.limitReserved(); err != nil {
 		t.Fatal(err)
 	}
-	if got := groups.Get("/system.slice"); got.GetCpuShares() != 512 || got.GetMemoryLimitInBytes() != 1<<30 {
+	if got := groups.Get("/system.slice"); got.GetCpuShares() != 512 || got.GetMemoryLimitInBytes() != 1<<30 || got.GetUnified()["memory.min"] != "1073741824" {
 		t.Errorf("the system's group has %v", got)
 	}
-	if got := groups.Get("/kube.slice"); got.GetCpuShares() != 256 || got.GetMemoryLimitInBytes() != 0 {
+	if got := groups.Get("/kube.slice"); got.GetCpuShares() != 256 || got.GetMemoryLimitInBytes() != 2<<30 || got.GetCpuQuota() != 5000 || len(got.GetUnified()) > 0 {
 		t.Errorf("the group with compressible resources alone has %v", got)
+	}
+	c.Configuration.FeatureGates = map[string]bool{"MemoryQoS": false}
+	if err := c.limitReserved(); err != nil {
+		t.Fatal(err)
+	}
+	if got := groups.Get("/system.slice"); got.GetMemoryLimitInBytes() != 1<<30 || len(got.GetUnified()) > 0 {
+		t.Errorf("without MemoryQoS, the system's group has %v", got)
 	}
 }
 
@@ -109,6 +123,30 @@ func TestSingleProcessOOMKill(t *testing.T) {
 		}
 		if err != nil || *c.Configuration.SingleProcessOOMKill != test.single {
 			t.Errorf("%+v: %t (%v)", test, *c.Configuration.SingleProcessOOMKill, err)
+		}
+	}
+}
+
+// MemoryQoS has no effect without control groups of version 2, or without its gate.
+func TestMemoryQoSNeedsVersion2(t *testing.T) {
+	for _, test := range []struct{ unified, gate, on bool }{{true, true, true}, {false, true, false}, {true, false, false}} {
+		b := newBench(t)
+		if test.unified {
+			if err := b.files.MkdirAll("/sys/fs/cgroup/cgroup.controllers", 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := Config{NodeName: nodeName, NodeIPs: []string{"192.0.2.1"}, Files: b.files, Mounter: b.files, Groups: b.groups, Configuration: kubeletconfig.KubeletConfiguration{
+			FailSwapOn: new(false), MemoryThrottlingFactor: new(0.9), FeatureGates: map[string]bool{"MemoryQoS": test.gate},
+		}}
+		if test.gate {
+			c.Configuration.MemoryReservationPolicy = kubeletconfig.TieredReservationMemoryReservationPolicy
+		}
+		if err := c.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		if throttles, reserves := c.Configuration.MemoryThrottlingFactor != nil, spec.TieredReservation(&c.Configuration); throttles != test.on || reserves != test.on {
+			t.Errorf("%+v: throttles %t, reserves %t", test, throttles, reserves)
 		}
 	}
 }

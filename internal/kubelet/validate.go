@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -65,8 +66,31 @@ func Validate(k *kubeletconfig.KubeletConfiguration) error {
 			}
 		}
 	}
-	_, err = Features(k)
+	gates, err := Features(k)
+	for _, s := range gated(k, gates) {
+		if s.wrong {
+			errs = append(errs, fmt.Errorf("invalid configuration: %s", s.name))
+		}
+	}
 	return errors.Join(append(errs, err)...)
+}
+
+// defaultQuotaPeriod is the default of cpuCFSQuotaPeriod, and formerThrottlingFactor was
+// that of memoryThrottlingFactor, so that it may be set without its gate.
+const (
+	defaultQuotaPeriod     = 100 * time.Millisecond
+	formerThrottlingFactor = 0.9
+)
+
+// gated are the settings that need a feature gate.
+func gated(k *kubeletconfig.KubeletConfiguration, gates *feature.Set) []setting {
+	period, memory := k.CPUCFSQuotaPeriod.Duration, gates.Enabled(feature.MemoryQoS)
+	return []setting{
+		{fmt.Sprintf("cpuCFSQuotaPeriod (--cpu-cfs-quota-period) %s requires feature gate CustomCPUCFSQuotaPeriod", period),
+			period != defaultQuotaPeriod && !gates.Enabled(feature.CustomCPUCFSQuotaPeriod)},
+		{"memoryThrottlingFactor must not be set when MemoryQoS feature gate is disabled", !memory && isSet(k.MemoryThrottlingFactor, formerThrottlingFactor)},
+		{fmt.Sprintf("memoryReservationPolicy %q requires MemoryQoS feature gate to be enabled", k.MemoryReservationPolicy), !memory && spec.TieredReservation(k)},
+	}
 }
 
 // Features returns the feature gates of a configuration.
@@ -136,7 +160,7 @@ func durations(k *kubeletconfig.KubeletConfiguration) []setting {
 		return setting{fmt.Sprintf("%s %s must be greater than 0", name, d), d <= 0}
 	}
 	oldest, youngest := k.ImageMaximumGCAge.Duration, k.ImageMinimumGCAge.Duration
-	restart := k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
+	restart, quota := k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration, k.CPUCFSQuotaPeriod.Duration
 	return []setting{
 		positive("syncFrequency", k.SyncFrequency.Duration),
 		positive("fileCheckFrequency (--file-check-frequency)", k.FileCheckFrequency.Duration),
@@ -152,6 +176,7 @@ func durations(k *kubeletconfig.KubeletConfiguration) []setting {
 		{fmt.Sprintf("imageMinimumGCAge (--minimum-image-ttl-duration) %s must not be negative", youngest), youngest < 0},
 		{fmt.Sprintf("imageMaximumGCAge %s must be greater than imageMinimumGCAge %s, or 0 for no limit", oldest, youngest), oldest != 0 && oldest <= youngest},
 		{fmt.Sprintf("crashLoopBackOff.maxContainerRestartPeriod %s must be between 1s and 300s", restart), restart < time.Second || restart > 300*time.Second},
+		{fmt.Sprintf("cpuCFSQuotaPeriod (--cpu-cfs-quota-period) %s must be between 1ms and 1sec, inclusive", quota), quota < time.Millisecond || quota > time.Second},
 	}
 }
 
@@ -162,9 +187,15 @@ func choices(k *kubeletconfig.KubeletConfiguration) []setting {
 	}
 	strategy := k.ConfigMapAndSecretChangeDetectionStrategy
 	hairpin := []string{"", kubeletconfig.HairpinVeth, kubeletconfig.PromiscuousBridge, kubeletconfig.HairpinNone}
+	reservation := []kubeletconfig.MemoryReservationPolicy{kubeletconfig.NoneMemoryReservationPolicy, kubeletconfig.TieredReservationMemoryReservationPolicy}
 	out := []setting{
+		{fmt.Sprintf("option %q specified for memoryReservationPolicy. Valid options are %q or %q", k.MemoryReservationPolicy, reservation[0], reservation[1]),
+			!slices.Contains(reservation, k.MemoryReservationPolicy)},
 		{fmt.Sprintf("hairpinMode (--hairpin-mode) %q: want one of %q", k.HairpinMode, hairpin[1:]), !slices.Contains(hairpin, k.HairpinMode)},
 		{fmt.Sprintf("configMapAndSecretChangeDetectionStrategy %q: want one of %q", strategy, strategies), !slices.Contains(strategies, strategy)},
+	}
+	if factor := k.MemoryThrottlingFactor; factor != nil {
+		out = append(out, setting{fmt.Sprintf("memoryThrottlingFactor %v must be greater than 0 and less than or equal to 1.0", *factor), *factor <= 0 || *factor > 1})
 	}
 	for _, address := range k.ClusterDNS {
 		out = append(out, setting{fmt.Sprintf("clusterDNS (--cluster-dns) %q is not an IP address", address), net.ParseIP(address) == nil})
@@ -180,7 +211,9 @@ func choices(k *kubeletconfig.KubeletConfiguration) []setting {
 			setting{fmt.Sprintf("enforceNodeAllocatable (--enforce-node-allocatable): %s cannot be used together with %s", what, what+compressible), slices.Contains(k.EnforceNodeAllocatable, what+compressible)})
 	}
 	for _, group := range reservedGroups(k) {
-		out = append(out, setting{fmt.Sprintf("%s must be set when enforceNodeAllocatable (--enforce-node-allocatable) has %s", group.field, group.what), group.path == ""})
+		out = append(out,
+			setting{fmt.Sprintf("%s must be set when enforceNodeAllocatable (--enforce-node-allocatable) has %s", group.field, group.what), group.path == ""},
+			setting{fmt.Sprintf("enforceNodeAllocatable (--enforce-node-allocatable) has %s, but nothing is reserved for it", group.what), len(group.reserved) == 0})
 	}
 	return out
 }
@@ -217,8 +250,13 @@ func reservedGroups(k *kubeletconfig.KubeletConfiguration) []reservedGroup {
 	return out
 }
 
-// limitReserved limits the groups to what is reserved for them.
+// limitReserved limits the groups to what is reserved for them. Of their memory, the
+// kernel takes nothing back that is reserved, with control groups of version 2 (KEP-2570).
 func (c *Config) limitReserved() error {
+	gates, err := Features(&c.Configuration)
+	if err != nil {
+		return err
+	}
 	for _, group := range reservedGroups(&c.Configuration) {
 		reserved := v1.ResourceList{}
 		for name, text := range group.reserved {
@@ -235,8 +273,11 @@ func (c *Config) limitReserved() error {
 		var processes int64
 		if !group.cpuOnly {
 			limits.MemoryLimitInBytes, processes = reserved.Memory().Value(), reserved.Name("pid", resource.DecimalSI).Value()
+			if limits.MemoryLimitInBytes > 0 && gates.Enabled(feature.MemoryQoS) {
+				limits.Unified = map[string]string{spec.MemoryMin: strconv.FormatInt(limits.MemoryLimitInBytes, 10)}
+			}
 		}
-		if err := c.Groups.Apply(filepath.Join("/", group.path), limits, processes); err != nil {
+		if err := c.Groups.Limit(filepath.Join("/", group.path), limits, processes); err != nil {
 			return fmt.Errorf("limit the control group of %s: %w", group.what, err)
 		}
 	}
@@ -250,10 +291,7 @@ func unsupportedResources(k *kubeletconfig.KubeletConfiguration) []setting {
 		{"qosReserved", len(k.QOSReserved) > 0},
 		{"kubeletCgroups (--kubelet-cgroups)", k.KubeletCgroups != ""},
 		{"systemCgroups (--system-cgroups)", k.SystemCgroups != ""},
-		{"cpuCFSQuotaPeriod", k.CPUCFSQuotaPeriod != nil && k.CPUCFSQuotaPeriod.Duration != 100*time.Millisecond},
 		{"memorySwap.swapBehavior " + k.MemorySwap.SwapBehavior, !slices.Contains([]string{"", spec.NoSwap, spec.LimitedSwap}, k.MemorySwap.SwapBehavior)},
-		{"memoryThrottlingFactor", k.MemoryThrottlingFactor != nil},
-		{"memoryReservationPolicy " + string(k.MemoryReservationPolicy), k.MemoryReservationPolicy != "" && k.MemoryReservationPolicy != kubeletconfig.NoneMemoryReservationPolicy},
 		{"kernelMemcgNotification", k.KernelMemcgNotification},
 		{"maxOpenFiles", k.MaxOpenFiles != 0},
 		{"volumeStatsAggPeriod", k.VolumeStatsAggPeriod.Duration != 0},

@@ -9,6 +9,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"path"
 	"sync"
 
@@ -45,7 +46,11 @@ type Groups interface {
 	// how many processes and threads it may have: -1 is no limit, and 0 leaves
 	// the limit unchanged. The group may have no huge pages of the sizes that
 	// r.HugepageLimits leaves out, unless it is nil, which leaves all unchanged.
+	// r.Unified has no effect with version 1.
 	Apply(path string, r *runtimeapi.LinuxContainerResources, pids int64) error
+	// Limit sets the controls that r has, and pids as Apply does, of a group that
+	// belongs to others. It leaves the controls that r does not have unchanged.
+	Limit(path string, r *runtimeapi.LinuxContainerResources, pids int64) error
 	// Remove removes the group and its descendants. A missing group is not an
 	// error.
 	Remove(path string) error
@@ -102,6 +107,16 @@ func (m *Memory) Apply(path string, r *runtimeapi.LinuxContainerResources, _ int
 	}
 	m.groups[path] = r
 	return nil
+}
+
+// Limit implements Groups.
+func (m *Memory) Limit(path string, r *runtimeapi.LinuxContainerResources, pids int64) error {
+	has := m.Get(path)
+	return m.Apply(path, &runtimeapi.LinuxContainerResources{
+		CpuShares: cmp.Or(r.GetCpuShares(), has.GetCpuShares()), CpuQuota: cmp.Or(r.GetCpuQuota(), has.GetCpuQuota()),
+		CpuPeriod: cmp.Or(r.GetCpuPeriod(), has.GetCpuPeriod()), MemoryLimitInBytes: cmp.Or(r.GetMemoryLimitInBytes(), has.GetMemoryLimitInBytes()),
+		Unified: r.GetUnified(),
+	}, pids)
 }
 
 // Remove implements Groups.

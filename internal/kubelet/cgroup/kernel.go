@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,13 +49,24 @@ func write(path, value string) error {
 
 // Apply implements Groups.
 func (k *Kernel) Apply(path string, r *runtimeapi.LinuxContainerResources, pids int64) error {
-	if k.unified {
-		return k.apply2(path, r, pids)
-	}
-	return k.apply1(path, r, pids)
+	return k.set(path, r, pids, true)
 }
 
-func (k *Kernel) apply1(path string, r *runtimeapi.LinuxContainerResources, pids int64) error {
+// Limit implements Groups.
+func (k *Kernel) Limit(path string, r *runtimeapi.LinuxContainerResources, pids int64) error {
+	return k.set(path, r, pids, false)
+}
+
+// set creates the group if it is missing and sets its controls. Limits that r does not
+// have are lifted if lift is true.
+func (k *Kernel) set(path string, r *runtimeapi.LinuxContainerResources, pids int64, lift bool) error {
+	if k.unified {
+		return k.set2(path, r, pids, lift)
+	}
+	return k.set1(path, r, pids, lift)
+}
+
+func (k *Kernel) set1(path string, r *runtimeapi.LinuxContainerResources, pids int64, lift bool) error {
 	for _, controller := range controllers() {
 		hierarchy := filepath.Join(k.root, controller)
 		if _, err := os.Stat(filepath.Join(hierarchy, "cgroup.procs")); err != nil {
@@ -75,17 +87,14 @@ func (k *Kernel) apply1(path string, r *runtimeapi.LinuxContainerResources, pids
 					return err
 				}
 			}
-			quota := r.GetCpuQuota()
-			if quota == 0 {
-				quota = -1
-			} else if err := write(filepath.Join(dir, "cpu.cfs_period_us"), strconv.FormatInt(r.GetCpuPeriod(), 10)); err != nil {
-				return err
-			}
-			if err := write(filepath.Join(dir, "cpu.cfs_quota_us"), strconv.FormatInt(quota, 10)); err != nil && quota > 0 {
+			if err := limitCPUTime(dir, r, lift); err != nil {
 				return err
 			}
 		case "memory":
 			limit := r.GetMemoryLimitInBytes()
+			if limit == 0 && !lift {
+				continue
+			}
 			if limit == 0 {
 				limit = -1
 			}
@@ -103,6 +112,27 @@ func (k *Kernel) apply1(path string, r *runtimeapi.LinuxContainerResources, pids
 		}
 	}
 	return nil
+}
+
+// limitCPUTime limits the CPU time of a group of version 1 as Kernel.set says. A group
+// cannot have less than those below it, not even with the new period and its former
+// quota: then the quota is set first.
+func limitCPUTime(dir string, r *runtimeapi.LinuxContainerResources, lift bool) error {
+	period, quota := filepath.Join(dir, "cpu.cfs_period_us"), filepath.Join(dir, "cpu.cfs_quota_us")
+	if r.GetCpuQuota() == 0 {
+		if lift {
+			_ = write(quota, "-1")
+		}
+		return nil
+	}
+	refused := write(period, strconv.FormatInt(r.GetCpuPeriod(), 10))
+	if refused != nil && !errors.Is(refused, unix.EINVAL) {
+		return refused
+	}
+	if err := write(quota, strconv.FormatInt(r.GetCpuQuota(), 10)); err != nil || refused == nil {
+		return err
+	}
+	return write(period, strconv.FormatInt(r.GetCpuPeriod(), 10))
 }
 
 // inheritCPUs creates a cpuset group with the CPUs and memory nodes of its
@@ -132,7 +162,7 @@ func inheritCPUs(hierarchy, path string) error {
 	return nil
 }
 
-func (k *Kernel) apply2(path string, r *runtimeapi.LinuxContainerResources, pids int64) error {
+func (k *Kernel) set2(path string, r *runtimeapi.LinuxContainerResources, pids int64, lift bool) error {
 	at := k.root
 	for _, element := range strings.Split(strings.Trim(path, "/"), "/") {
 		if err := delegate(at); err != nil {
@@ -148,19 +178,28 @@ func (k *Kernel) apply2(path string, r *runtimeapi.LinuxContainerResources, pids
 			return err
 		}
 	}
-	quota := "max"
-	if q := r.GetCpuQuota(); q > 0 {
-		quota = strconv.FormatInt(q, 10) + " " + strconv.FormatInt(r.GetCpuPeriod(), 10)
+	if q := r.GetCpuQuota(); q > 0 || lift {
+		quota := "max"
+		if q > 0 {
+			quota = strconv.FormatInt(q, 10) + " " + strconv.FormatInt(r.GetCpuPeriod(), 10)
+		}
+		if err := write(filepath.Join(at, "cpu.max"), quota); err != nil {
+			return err
+		}
 	}
-	if err := write(filepath.Join(at, "cpu.max"), quota); err != nil {
-		return err
+	if m := r.GetMemoryLimitInBytes(); m > 0 || lift {
+		limit := "max"
+		if m > 0 {
+			limit = strconv.FormatInt(m, 10)
+		}
+		if err := write(filepath.Join(at, "memory.max"), limit); err != nil {
+			return err
+		}
 	}
-	limit := "max"
-	if m := r.GetMemoryLimitInBytes(); m > 0 {
-		limit = strconv.FormatInt(m, 10)
-	}
-	if err := write(filepath.Join(at, "memory.max"), limit); err != nil {
-		return err
+	for _, name := range slices.Sorted(maps.Keys(r.GetUnified())) {
+		if err := write(filepath.Join(at, name), r.GetUnified()[name]); err != nil {
+			return err
+		}
 	}
 	if err := limitHugePages(at, ".max", r.GetHugepageLimits()); err != nil {
 		return err

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/test/mark"
 )
 
 // hierarchy is a folder that looks like version 2, as far as files can.
@@ -60,6 +62,7 @@ func TestPodsOfVersion2(t *testing.T) {
 		Configuration: &kubeletconfig.KubeletConfiguration{
 			CgroupRoot: "/", CgroupsPerQOS: new(true), CPUCFSQuota: new(true), EnforceNodeAllocatable: []string{"pods"}, PodPidsLimit: new(int64(100)),
 			KubeReserved: map[string]string{"cpu": "500m", "memory": "256Mi", "pid": "60"},
+			EvictionHard: map[string]string{"memory.available": "100Mi"}, // pods may use it until they are evicted
 		},
 		Capacity: func() (v1.ResourceList, error) {
 			return v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}, nil
@@ -154,6 +157,98 @@ func TestApplyVersion2NamesWhatIsMissing(t *testing.T) {
 	err := k.Apply("/kubepods/burstable/podx", &runtimeapi.LinuxContainerResources{}, 0)
 	if err == nil || !strings.Contains(err.Error(), "does not have the controller memory") {
 		t.Errorf("without the memory controller: %v", err)
+	}
+}
+
+// Of a group of others, the controls change that are given. Those of a pod are lifted
+// if they are not given.
+func TestLimitLeavesOtherControls(t *testing.T) {
+	const group = "/kubepods"
+	first, second := &Kernel{root: t.TempDir()}, hierarchy(t, "cpu memory pids")
+	for _, controller := range []string{"cpu", "memory", "pids"} {
+		if err := os.MkdirAll(filepath.Join(first.root, controller, group), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(first.root, controller, "cgroup.procs"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, version := range []struct {
+		k                     *Kernel
+		shares, quota, memory string // their files
+		weight, none          string
+	}{
+		{first, "cpu/kubepods/cpu.shares", "cpu/kubepods/cpu.cfs_quota_us", "memory/kubepods/memory.limit_in_bytes", "512", "-1"},
+		{second, "kubepods/cpu.weight", "kubepods/cpu.max", "kubepods/memory.max", "20", "max"},
+	} {
+		names := []string{version.shares, version.quota, version.memory}
+		for _, name := range names {
+			if err := os.WriteFile(filepath.Join(version.k.root, name), []byte("own"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, step := range []struct {
+			set  func(string, *runtimeapi.LinuxContainerResources, int64) error
+			r    *runtimeapi.LinuxContainerResources
+			want []string
+		}{
+			{version.k.Limit, &runtimeapi.LinuxContainerResources{}, []string{"own", "own", "own"}},
+			{version.k.Limit, &runtimeapi.LinuxContainerResources{CpuShares: 512}, []string{version.weight, "own", "own"}},
+			{version.k.Limit, &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 8192, Unified: map[string]string{"memory.min": "4096"}}, []string{version.weight, "own", "8192"}},
+			{version.k.Apply, &runtimeapi.LinuxContainerResources{}, []string{version.weight, version.none, version.none}},
+		} {
+			if err := step.set(group, step.r, 0); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, name := range names {
+				raw, err := os.ReadFile(filepath.Join(version.k.root, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, string(raw))
+			}
+			if !slices.Equal(got, step.want) {
+				t.Errorf("after %v, %s are %q, want %q", step.r, names, got, step.want)
+			}
+		}
+		raw, err := os.ReadFile(filepath.Join(version.k.root, "kubepods/memory.min"))
+		if version.k.unified != (err == nil && string(raw) == "4096") {
+			t.Errorf("version 2 %t: memory.min is %q (%v)", version.k.unified, raw, err)
+		}
+	}
+}
+
+// A group gets a quota in another period, also while groups below it have theirs in the
+// former one.
+func TestPeriodChanges(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("control groups need root")
+	}
+	k, err := Detect()
+	if err != nil {
+		t.Skip(err)
+	}
+	pod := "/" + mark.Name("period")
+	t.Cleanup(func() { untilDone(t, func() error { return k.Remove(pod) }) })
+	for _, period := range []int64{10_000, 100_000, 1000, 100_000} {
+		for _, group := range []string{pod, pod + "/container"} {
+			if err := k.Apply(group, &runtimeapi.LinuxContainerResources{CpuQuota: period, CpuPeriod: period}, 0); err != nil {
+				t.Fatal(err)
+			}
+			names, want := []string{"cpu.cfs_quota_us", "cpu.cfs_period_us"}, []string{fmt.Sprint(period), fmt.Sprint(period)}
+			at := filepath.Join(k.root, "cpu", group)
+			if k.unified {
+				names, at = []string{"cpu.max"}, filepath.Join(k.root, group)
+			}
+			var got []string
+			for _, name := range names {
+				got = append(got, fields(filepath.Join(at, name))...)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s has %v, want %v", group, got, want)
+			}
+		}
 	}
 }
 

@@ -36,6 +36,12 @@ func (m measured) Apply(path string, r *runtimeapi.LinuxContainerResources, pids
 	return m.Groups.Apply(path, r, pids)
 }
 
+// Limit implements Groups.
+func (m measured) Limit(path string, r *runtimeapi.LinuxContainerResources, pids int64) error {
+	defer m.observe("update", time.Now())
+	return m.Groups.Limit(path, r, pids)
+}
+
 // Remove implements Groups.
 func (m measured) Remove(path string) error {
 	defer m.observe("destroy", time.Now())

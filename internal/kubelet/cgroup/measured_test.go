@@ -16,6 +16,9 @@ func TestChangesAreMeasured(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := groups.Limit(path, &runtimeapi.LinuxContainerResources{CpuShares: 4}, 0); err != nil || memory.Get(path).GetCpuShares() != 4 {
+		t.Errorf("the group was not limited: %v", err)
+	}
 	if memory.Get(path) == nil {
 		t.Error("the group was not made")
 	}
@@ -30,7 +33,7 @@ func TestChangesAreMeasured(t *testing.T) {
 	for _, m := range families[0].GetMetric() {
 		got[m.GetLabel()[0].GetValue()] = m.GetHistogram().GetSampleCount()
 	}
-	if len(families) != 1 || got["update"] != 2 || got["destroy"] != 1 {
+	if len(families) != 1 || got["update"] != 3 || got["destroy"] != 1 {
 		t.Errorf("measured are %v", got)
 	}
 }

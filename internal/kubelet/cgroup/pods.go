@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -34,15 +36,16 @@ type Pods struct {
 	Capacity      func() (v1.ResourceList, error) // of the machine
 	MaxPIDs       func() (int64, error)           // how many processes and threads the machine can have; 0: unknown
 
-	sums    admit.Sums
+	sums    admit.Sums          // of burstable pods
+	kept    admit.Sums          // of guaranteed pods
 	mu      sync.Mutex          // guards what follows, and that groups are changed in order
 	applied map[string]controls // by path
 	limit   int64               // of the memory of all pods together, which applied may not have yet; 0: none
 }
 
 // controls are the controls of a QoS class. A limit of 0 processes is none of its
-// own.
-type controls struct{ shares, memory, pids int64 }
+// own. From min bytes of memory, the kernel takes nothing back, and from low ones last.
+type controls struct{ shares, memory, pids, min, low int64 }
 
 func classes() []v1.PodQOSClass {
 	return []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
@@ -65,7 +68,9 @@ func (p *Pods) Apply(pod *v1.Pod) error {
 	if !*p.Configuration.CgroupsPerQOS {
 		return nil
 	}
-	return p.Groups.Apply(p.path(pod), spec.PodResources(pod, spec.HasQuota(p.Configuration, pod)), *p.Configuration.PodPidsLimit)
+	r := spec.PodResources(pod, spec.PodQuotaPeriod(p.Configuration, pod))
+	r.Unified = spec.PodMemoryControls(p.Configuration, pod)
+	return p.Groups.Apply(p.path(pod), r, *p.Configuration.PodPidsLimit)
 }
 
 // Remove removes the group of the pod in any QoS class. It returns an error if the
@@ -155,6 +160,23 @@ func (p *Pods) Run(ctx context.Context, running func() []*v1.Pod) {
 	})
 }
 
+// Register registers upstream's metrics of the memory that the kernel keeps pods.
+func (p *Pods) Register(r prometheus.Registerer) {
+	gauge := func(name, help string, value func(controls) int64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return float64(value(p.applied[p.all()]))
+		})
+	}
+	r.MustRegister(
+		gauge("kubelet_memory_qos_node_memory_min_bytes", "[ALPHA] Total cgroup v2 memory.min in bytes for Guaranteed pods. This memory is hard-reserved and never reclaimed by the kernel.",
+			func(all controls) int64 { return all.min - all.low }),
+		gauge("kubelet_memory_qos_node_memory_low_bytes", "[ALPHA] Total cgroup v2 memory.low in bytes for Burstable pods. This memory is soft-reserved and may be reclaimed under extreme pressure.",
+			func(all controls) int64 { return all.low }),
+	)
+}
+
 // Enforced says whether all pods together have their limit of memory.
 func (p *Pods) Enforced() bool {
 	p.mu.Lock()
@@ -207,21 +229,30 @@ func (p *Pods) together() (controls, error) {
 // ApplyClasses limits all pods together to what is not reserved of the node's
 // memory and processes, and divides its CPU between the QoS classes of the active
 // pods: burstable pods get the sum of their requests, best-effort pods the
-// minimum.
+// minimum. The kernel keeps pods their memory only if the groups above theirs have as
+// much of it.
 func (p *Pods) ApplyClasses(running []*v1.Pod) error {
 	if !*p.Configuration.CgroupsPerQOS {
 		return nil
 	}
-	var burstable []*v1.Pod
+	var burstable, guaranteed []*v1.Pod
 	for _, pod := range running {
-		if podquery.QOSClass(pod) == v1.PodQOSBurstable {
+		switch podquery.QOSClass(pod) {
+		case v1.PodQOSBurstable:
 			burstable = append(burstable, pod)
+		case v1.PodQOSGuaranteed:
+			guaranteed = append(guaranteed, pod)
 		}
 	}
-	requests := p.sums.Requests(burstable, v1.ResourceCPU)
+	requests := p.sums.Requests(burstable, v1.ResourceCPU, v1.ResourceMemory)
 	all, err := p.together()
 	if err != nil {
 		return err
+	}
+	if spec.TieredReservation(p.Configuration) {
+		kept := p.kept.Requests(guaranteed, v1.ResourceMemory)
+		all.low = amount.Value(*requests.Memory())
+		all.min = amount.Sum(all.low, amount.Value(*kept.Memory()))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,7 +265,7 @@ func (p *Pods) ApplyClasses(running []*v1.Pod) error {
 		want  controls
 	}{
 		{v1.PodQOSGuaranteed, all},
-		{v1.PodQOSBurstable, controls{shares: spec.CPUShares(amount.Milli(*requests.Cpu()))}},
+		{v1.PodQOSBurstable, controls{shares: spec.CPUShares(amount.Milli(*requests.Cpu())), low: all.low}},
 		{v1.PodQOSBestEffort, controls{shares: spec.CPUShares(0)}},
 	} {
 		path := Parent(p.Configuration.CgroupRoot, group.class)
@@ -248,7 +279,10 @@ func (p *Pods) ApplyClasses(running []*v1.Pod) error {
 		if !fits {
 			continue
 		}
-		if err := p.Groups.Apply(path, &runtimeapi.LinuxContainerResources{CpuShares: group.want.shares, MemoryLimitInBytes: group.want.memory}, group.want.pids); err != nil {
+		r := &runtimeapi.LinuxContainerResources{CpuShares: group.want.shares, MemoryLimitInBytes: group.want.memory, Unified: map[string]string{
+			spec.MemoryMin: strconv.FormatInt(group.want.min, 10), spec.MemoryLow: strconv.FormatInt(group.want.low, 10), // 0 also for what an earlier kubelet has set
+		}}
+		if err := p.Groups.Apply(path, r, group.want.pids); err != nil {
 			return err
 		}
 		p.applied[path] = group.want

@@ -114,6 +114,25 @@ func TestCapacityFollowsThePlugin(t *testing.T) {
 	}
 }
 
+// What a plugin reports takes the place of what it has reported before: devices go, come
+// and change their health.
+func TestDevicesOfAnUpdate(t *testing.T) {
+	n := newNode(t)
+	unhealthy := func(id string) *pluginapi.Device { return &pluginapi.Device{ID: id, Health: pluginapi.Unhealthy} }
+	p := n.register("plugin.sock", &pluginapi.DevicePluginOptions{}, append(healthy("one", "two"), unhealthy("three"))...)
+	n.set(p, append(healthy("three", "four", "five"), unhealthy("one"))...)
+	if err := n.admit(n.pod("large", 0, 4)); err == nil {
+		t.Error("a pod has an unhealthy device, or one that is gone")
+	}
+	pod := n.pod("p", 0, 3)
+	if err := n.admit(pod); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.ids(pod, "a"); !slices.Equal(got, []string{"five", "four", "three"}) {
+		t.Errorf("the pod has %v", got)
+	}
+}
+
 // A plugin that has registered before serves its resource again when the last one
 // ends, as while a DaemonSet replaces its pods.
 func TestPluginsOfOneResource(t *testing.T) {

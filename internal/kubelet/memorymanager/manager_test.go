@@ -256,11 +256,32 @@ func TestReservation(t *testing.T) {
 			c.SystemReserved, c.ReservedMemory = nil, nil
 		},
 		"the reserved memory configuration references a NUMA node 0 that does not exist on this machine": func(_ *kubeletconfig.KubeletConfiguration, m *topology.Machine) { m.Nodes = m.Nodes[1:] },
+		"the reserved memory configuration references a NUMA node 2 that does not exist on this machine": func(c *kubeletconfig.KubeletConfiguration, _ *topology.Machine) {
+			c.ReservedMemory[0].NumaNode = 2
+		},
+		`the total amount "3Gi" of type "memory" is not equal to the value "1Gi" determined by Node Allocatable feature`: func(c *kubeletconfig.KubeletConfiguration, _ *topology.Machine) {
+			two := v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi")}
+			c.ReservedMemory = append(c.ReservedMemory, kubeletconfig.MemoryReservation{NumaNode: 1, Limits: two})
+		},
+		`the total amount "512Mi" of type "hugepages-2Mi" is not equal to the value "0" determined by Node Allocatable feature`: func(c *kubeletconfig.KubeletConfiguration, _ *topology.Machine) {
+			c.ReservedMemory[0].Limits["hugepages-2Mi"] = resource.MustParse("512Mi")
+		},
 	} {
 		c := config()
 		change(c.Configuration, c.Machine)
 		if _, err := New(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	c, half := config(), v1.ResourceList{v1.ResourceMemory: resource.MustParse("512Mi")}
+	c.Configuration.ReservedMemory = []kubeletconfig.MemoryReservation{{NumaNode: 0, Limits: half}, {NumaNode: 1, Limits: half}}
+	m, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, n := range m.empty() {
+		if kept := n.MemoryMap[v1.ResourceMemory]; kept.SystemReserved != 512<<20 || kept.Allocatable != 9*gi-512<<20 {
+			t.Errorf("node %d: %+v", id, kept)
 		}
 	}
 }

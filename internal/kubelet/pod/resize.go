@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,13 +32,34 @@ func (w *worker) wanted(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainer
 }
 
 // differs reports which controls of a running container differ from want. A
-// runtime that does not report controls has no differences.
+// runtime that does not report controls has no differences. The same CPU time in another
+// period is none: the container keeps it until its CPU changes.
 func differs(want, have *runtimeapi.LinuxContainerResources) (cpu, memory bool) {
 	if have == nil || have.GetCpuShares() == 0 && have.GetMemoryLimitInBytes() == 0 && have.GetCpuQuota() == 0 {
 		return false, false
 	}
-	cpu = have.GetCpuShares() != 0 && want.GetCpuShares() != have.GetCpuShares() || max(want.GetCpuQuota(), 0) != max(have.GetCpuQuota(), 0)
+	cpu = have.GetCpuShares() != 0 && want.GetCpuShares() != have.GetCpuShares() || cpuTime(want) != cpuTime(have)
 	return cpu, want.GetMemoryLimitInBytes() != have.GetMemoryLimitInBytes()
+}
+
+// keepsOther reports whether the kernel is to keep a container another amount of memory
+// than it does, or to slow it down elsewhere. A container does not restart for that: if it
+// restarts for its memory, it restarts for the request already. What a runtime does not
+// report is no difference.
+func keepsOther(want, have *runtimeapi.LinuxContainerResources) bool {
+	for name, value := range want.GetUnified() {
+		if other, reported := have.GetUnified()[name]; reported && other != value {
+			return true
+		}
+	}
+	return false
+}
+
+// cpuTime returns the quota of CPU time in thousandths of a CPU, 0 if there is none. It
+// rounds up, because quotas are rounded down. The kernel's own period is 100 ms.
+func cpuTime(r *runtimeapi.LinuxContainerResources) int64 {
+	period := cmp.Or(r.GetCpuPeriod(), 100_000)
+	return (max(r.GetCpuQuota(), 0)*1000 + period - 1) / period
 }
 
 // restartsFor reports whether a container asks to restart when its CPU or its memory
@@ -144,7 +166,7 @@ func controls(pod *v1.Pod, observed *cri.Pod, p *plan.Plan, wanted func(*v1.Cont
 			continue
 		}
 		want := wanted(declared)
-		if cpu, memory := differs(want, c.Resources); !cpu && !memory {
+		if cpu, memory := differs(want, c.Resources); !cpu && !memory && !keepsOther(want, c.Resources) {
 			continue
 		}
 		if slices.ContainsFunc(p.Kill, func(k plan.Kill) bool { return k.ID == c.ID }) || p.KillPod {

@@ -3,9 +3,11 @@ package pod
 import (
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
@@ -62,6 +64,59 @@ func TestRestartsByResizePolicy(t *testing.T) {
 		all, ok := controls(pod, &cri.Pod{Containers: []*cri.Container{running}}, &plan.Plan{}, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
 		if !ok || (len(all) == 1) != test.changed {
 			t.Errorf("%s: the changes are %v, %v", test.what, all, ok)
+		}
+	}
+}
+
+// A container keeps its CPU time in the period that an earlier kubelet has set, also if it
+// is to restart for other CPU, until its CPU changes.
+func TestPeriodOfQuotas(t *testing.T) {
+	w := &worker{config: &Config{Node: spec.Node{MemoryCapacity: 16 << 30, Configuration: &kubeletconfig.KubeletConfiguration{
+		CPUCFSQuota: new(true), CPUCFSQuotaPeriod: &metav1.Duration{Duration: 10 * time.Millisecond}}}}}
+	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")}
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
+		Name: "main", Resources: v1.ResourceRequirements{Requests: list, Limits: list},
+		ResizePolicy: []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.RestartContainer}},
+	}}}}
+	for _, test := range []struct {
+		quota, period int64
+		changes       int
+	}{{50_000, 100_000, 0}, {50_000, 0, 0}, {5000, 10_000, 0}, {1500, 3001, 0}, {60_000, 100_000, 1}, {50_000, 10_000, 1}, {0, 100_000, 1}} {
+		running := &cri.Container{ID: "1", Name: "main", State: cri.Running, Resources: &runtimeapi.LinuxContainerResources{CpuShares: 512, CpuQuota: test.quota, CpuPeriod: test.period}}
+		all, ok := controls(pod, &cri.Pod{Containers: []*cri.Container{running}}, &plan.Plan{}, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
+		if restarts := w.resizeRestarts(pod, &pod.Spec.Containers[0], running); restarts != (test.changes > 0) || !ok || len(all) != test.changes {
+			t.Errorf("%+v: restarts %t, the changes are %v, %t", test, restarts, all, ok)
+			continue
+		}
+		for _, one := range all {
+			if quota, period := one.want.GetCpuQuota(), one.want.GetCpuPeriod(); quota != 5000 || period != 10_000 {
+				t.Errorf("%+v: changes to %d in %d", test, quota, period)
+			}
+		}
+	}
+}
+
+// A running container gets the memory that the kernel keeps for it in place, also if it is
+// to restart for another limit. A runtime may not report it.
+func TestMemoryThatIsKept(t *testing.T) {
+	w := &worker{config: &Config{Node: spec.Node{MemoryCapacity: 16 << 30, Configuration: &kubeletconfig.KubeletConfiguration{
+		CPUCFSQuota: new(true), MemoryReservationPolicy: kubeletconfig.TieredReservationMemoryReservationPolicy}}}}
+	memory := func(size string) v1.ResourceList { return v1.ResourceList{v1.ResourceMemory: resource.MustParse(size)} }
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{
+		Name: "main", Resources: v1.ResourceRequirements{Requests: memory("1000"), Limits: memory("4000")},
+		ResizePolicy: []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}},
+	}}}}
+	for _, test := range []struct {
+		reported map[string]string
+		changes  int
+	}{
+		{nil, 0}, {map[string]string{"memory.oom.group": "1"}, 0},
+		{map[string]string{"memory.low": "1000", "memory.oom.group": "1"}, 0}, {map[string]string{"memory.low": "500"}, 1},
+	} {
+		running := &cri.Container{ID: "1", Name: "main", State: cri.Running, Resources: &runtimeapi.LinuxContainerResources{CpuShares: 2, MemoryLimitInBytes: 4000, Unified: test.reported}}
+		all, ok := controls(pod, &cri.Pod{Containers: []*cri.Container{running}}, &plan.Plan{}, func(c *v1.Container) *runtimeapi.LinuxContainerResources { return w.wanted(pod, c) })
+		if w.resizeRestarts(pod, &pod.Spec.Containers[0], running) || !ok || len(all) != test.changes || test.changes > 0 && all[0].want.GetUnified()["memory.low"] != "1000" {
+			t.Errorf("%v: the changes are %v, %t", test.reported, all, ok)
 		}
 	}
 }

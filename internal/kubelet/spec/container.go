@@ -84,10 +84,13 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, node *Node, in *Instance) (*r
 // unified returns the controls of a container that only control groups of version
 // 2 have, nil if there are none.
 func unified(pod *v1.Pod, c *v1.Container, node *Node) map[string]string {
+	out := node.memoryControls(pod, c)
 	if *node.Configuration.SingleProcessOOMKill && node.SwapCapacity == nil {
-		return nil
+		return out
 	}
-	out := make(map[string]string, 2)
+	if out == nil {
+		out = make(map[string]string, 2)
+	}
 	if !*node.Configuration.SingleProcessOOMKill {
 		out["memory.oom.group"] = "1"
 	}

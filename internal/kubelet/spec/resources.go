@@ -2,6 +2,7 @@ package spec
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +22,7 @@ const (
 	minShares     = 2
 	maxShares     = 262144
 	sharesPerCPU  = 1024
-	quotaPeriod   = 100000 // microseconds
+	defaultPeriod = 100000 // microseconds
 	minQuota      = 1000   // microseconds
 	maxQuota      = 1<<44 - 1
 	noQuota       = -1 // also for a container that has one: 0 changes nothing
@@ -46,13 +47,22 @@ func CPUShares(milli int64) int64 {
 	return min(max(amount.Times(milli, sharesPerCPU)/1000, minShares), maxShares)
 }
 
-// cpuQuota converts thousandths of a CPU to microseconds per period, 0 for no
-// limit.
-func cpuQuota(milli int64) int64 {
+// cpuQuota converts thousandths of a CPU to microseconds per period, which is in
+// microseconds too. It returns 0 for no limit.
+func cpuQuota(milli, period int64) int64 {
 	if milli == 0 {
 		return 0
 	}
-	return min(max(amount.Times(milli, quotaPeriod)/1000, minQuota), maxQuota)
+	return min(max(amount.Times(milli, period)/1000, minQuota), maxQuota)
+}
+
+// quotaPeriod returns the period of quotas of CPU time (cpuCFSQuotaPeriod), in
+// microseconds.
+func quotaPeriod(k *kubeletconfig.KubeletConfiguration) int64 {
+	if k.CPUCFSQuotaPeriod == nil {
+		return defaultPeriod
+	}
+	return k.CPUCFSQuotaPeriod.Microseconds()
 }
 
 // StaticCPUs is the policy of CPUs with which containers have some for themselves.
@@ -73,14 +83,18 @@ func OwnCPUs(k *kubeletconfig.KubeletConfiguration, pod *v1.Pod, c *v1.Container
 	return int(milli / 1000)
 }
 
-// HasQuota reports whether a pod as a whole may have a quota of CPU time.
-func HasQuota(k *kubeletconfig.KubeletConfiguration, pod *v1.Pod) bool {
+// PodQuotaPeriod returns the period in which a pod as a whole may have a quota of CPU
+// time, in microseconds, 0 if it may have none.
+func PodQuotaPeriod(k *kubeletconfig.KubeletConfiguration, pod *v1.Pod) int64 {
 	for c := range podquery.Containers(&pod.Spec) {
 		if OwnCPUs(k, pod, c) > 0 {
-			return false
+			return 0
 		}
 	}
-	return *k.CPUCFSQuota
+	if !*k.CPUCFSQuota {
+		return 0
+	}
+	return quotaPeriod(k)
 }
 
 // Resources returns the runtime's controls of one container.
@@ -95,9 +109,11 @@ func (n *Node) Resources(pod *v1.Pod, c *v1.Container) *runtimeapi.LinuxContaine
 		MemoryLimitInBytes: amount.Value(memory),
 		OomScoreAdj:        oomScore(pod, c, n.MemoryCapacity),
 		HugepageLimits:     hugePageLimits(pod, c),
+		Unified:            n.memoryControls(pod, c),
 	}
-	if quota := cpuQuota(amount.Milli(limit)); *n.Configuration.CPUCFSQuota && quota > 0 {
-		r.CpuPeriod, r.CpuQuota = quotaPeriod, quota
+	period := quotaPeriod(n.Configuration)
+	if quota := cpuQuota(amount.Milli(limit), period); *n.Configuration.CPUCFSQuota && quota > 0 {
+		r.CpuPeriod, r.CpuQuota = period, quota
 		if OwnCPUs(n.Configuration, pod, c) > 0 {
 			r.CpuQuota = noQuota
 		}
@@ -118,21 +134,43 @@ func limits(pod *v1.Pod, c *v1.Container) (cpu, memory resource.Quantity) {
 	return of(v1.ResourceCPU), of(v1.ResourceMemory)
 }
 
-// hugePageLimits returns the limits of huge pages that hold for a container, sorted
-// by size: its own ones or, if it names no huge pages, those of the pod as a whole.
+// hugePageLimits returns the limits of huge pages that hold for a container: its own
+// ones and, of the sizes that it does not name, those of the pod as a whole.
 func hugePageLimits(pod *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
-	if own := hugePages(c.Resources.Limits); len(own) > 0 || !resourcehelper.IsPodLevelLimitsSet(pod) {
-		return own
+	limits := hugePages(c.Resources.Limits)
+	if resourcehelper.IsPodLevelLimitsSet(pod) {
+		for _, whole := range hugePages(pod.Spec.Resources.Limits) {
+			if ofSize(limits, whole.GetPageSize()) == nil {
+				limits = append(limits, whole)
+			}
+		}
 	}
-	return hugePages(pod.Spec.Resources.Limits)
+	return limits
 }
 
-// hugePages returns the huge pages in a list, sorted by size. It is never nil.
+// ofSize returns the limit of huge pages of a size, nil if there is none.
+func ofSize(limits []*runtimeapi.HugepageLimit, size string) *runtimeapi.HugepageLimit {
+	for _, l := range limits {
+		if l.GetPageSize() == size {
+			return l
+		}
+	}
+	return nil
+}
+
+// hugePages returns the huge pages in a list, sorted by name. It is never nil. A size may
+// have several names: hugepages-2Mi and hugepages-2048Ki are added up.
 func hugePages(list v1.ResourceList) []*runtimeapi.HugepageLimit {
 	found := []*runtimeapi.HugepageLimit{}
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		if size := hugePageSize(name); size != "" {
-			found = append(found, &runtimeapi.HugepageLimit{PageSize: size, Limit: uint64(quantity(list, name))})
+		size, limit := hugePageSize(name), uint64(quantity(list, name))
+		if size == "" {
+			continue
+		}
+		if l := ofSize(found, size); l != nil {
+			l.Limit += min(limit, math.MaxUint64-l.Limit)
+		} else {
+			found = append(found, &runtimeapi.HugepageLimit{PageSize: size, Limit: limit})
 		}
 	}
 	return found
@@ -142,7 +180,7 @@ func hugePages(list v1.ResourceList) []*runtimeapi.HugepageLimit {
 // are for containers that have limits of them.
 func noOthers(own []*runtimeapi.HugepageLimit, machine []string) []*runtimeapi.HugepageLimit {
 	for _, size := range machine {
-		if !slices.ContainsFunc(own, func(l *runtimeapi.HugepageLimit) bool { return l.GetPageSize() == size }) {
+		if ofSize(own, size) == nil {
 			own = append(own, &runtimeapi.HugepageLimit{PageSize: size})
 		}
 	}
@@ -234,8 +272,9 @@ func unallocatedMemory(pod *v1.Pod) int64 {
 }
 
 // PodResources returns the controls of the pod's cgroup. It sets a limit only if
-// every container has one. Of huge pages, the pod has none beyond its limits.
-func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResources {
+// every container has one, of CPU time in a period in microseconds, unless that is 0. Of
+// huge pages, the pod has none beyond its limits.
+func PodResources(pod *v1.Pod, period int64) *runtimeapi.LinuxContainerResources {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
 	cpuLimited, memoryLimited := true, true
@@ -252,8 +291,8 @@ func PodResources(pod *v1.Pod, cfsQuota bool) *runtimeapi.LinuxContainerResource
 		r.CpuShares = minShares
 		return r
 	}
-	if cpuLimited && cfsQuota {
-		r.CpuPeriod, r.CpuQuota = quotaPeriod, cpuQuota(amount.Milli(*limits.Cpu()))
+	if cpuLimited && period > 0 {
+		r.CpuPeriod, r.CpuQuota = period, cpuQuota(amount.Milli(*limits.Cpu()), period)
 	}
 	if memoryLimited {
 		r.MemoryLimitInBytes = amount.Value(*limits.Memory())
@@ -269,11 +308,12 @@ func sandboxResources(pod *v1.Pod, k *kubeletconfig.KubeletConfiguration) (conta
 	if cpu, memory := pod.Spec.Overhead.Cpu(), pod.Spec.Overhead.Memory(); len(pod.Spec.Overhead) > 0 {
 		own.Spec.Overhead = nil
 		overhead.CpuShares, overhead.MemoryLimitInBytes = CPUShares(amount.Milli(*cpu)), amount.Value(*memory)
-		if quota := cpuQuota(amount.Milli(*cpu)); *k.CPUCFSQuota && quota > 0 {
-			overhead.CpuPeriod, overhead.CpuQuota = quotaPeriod, quota
+		period := quotaPeriod(k)
+		if quota := cpuQuota(amount.Milli(*cpu), period); *k.CPUCFSQuota && quota > 0 {
+			overhead.CpuPeriod, overhead.CpuQuota = period, quota
 		}
 	}
-	return PodResources(&own, HasQuota(k, pod)), overhead
+	return PodResources(&own, PodQuotaPeriod(k, pod)), overhead
 }
 
 // SandboxUpdate returns what the runtime is told of a pod's sandbox after a resize.
@@ -293,7 +333,7 @@ func ToRequirements(c *v1.Container, running *runtimeapi.LinuxContainerResources
 	}
 	if q := running.GetCpuQuota(); q > 0 && running.GetCpuPeriod() > 0 {
 		milli := (q*1000 + running.GetCpuPeriod() - 1) / running.GetCpuPeriod()
-		if want, ok := c.Resources.Limits[v1.ResourceCPU]; ok && cpuQuota(amount.Milli(want)) != q {
+		if want, ok := c.Resources.Limits[v1.ResourceCPU]; ok && cpuQuota(amount.Milli(want), running.GetCpuPeriod()) != q {
 			set(&out.Limits, v1.ResourceCPU, *resource.NewMilliQuantity(milli, resource.DecimalSI))
 		}
 	}

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
@@ -40,6 +42,11 @@ func TestSandboxUpdate(t *testing.T) {
 	}
 	if pod.Spec.Overhead == nil {
 		t.Error("the pod has no overhead any more")
+	}
+	const period = 5 * time.Millisecond
+	got = SandboxUpdate("s", pod, &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(true), CPUCFSQuotaPeriod: &metav1.Duration{Duration: period}})
+	if r, o := got.GetResources(), got.GetOverhead(); r.GetCpuQuota() != 10_000 || r.GetCpuPeriod() != 5000 || o.GetCpuQuota() != 1250 || o.GetCpuPeriod() != 5000 {
+		t.Errorf("in %s: resources %v, overhead %v", period, r, o)
 	}
 	pod.Spec.Overhead = nil
 	if o := SandboxUpdate("s", pod, &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(false)}).GetOverhead(); o == nil || o.GetCpuShares() != 0 || o.GetCpuQuota() != 0 {
@@ -94,7 +101,7 @@ func TestOwnCPUsHaveNoQuota(t *testing.T) {
 		for c := range podquery.Containers(&pod.Spec) {
 			r := node.Resources(pod, c)
 			got = append(got, fmt.Sprint(r.GetCpuQuota()))
-			if period := r.GetCpuPeriod(); (period == quotaPeriod) != (r.GetCpuQuota() != 0) {
+			if period := r.GetCpuPeriod(); (period == defaultPeriod) != (r.GetCpuQuota() != 0) {
 				t.Errorf("%s: %s has a quota of %d in %d", what, c.Name, r.GetCpuQuota(), period)
 			}
 		}
@@ -142,18 +149,25 @@ func TestPodResources(t *testing.T) {
 		"overhead":                    {v1.PodSpec{Overhead: resources(small, nil).Requests, Containers: []v1.Container{container(small, double)}}, "204 30000 300"},
 		"the pod as a whole":          {v1.PodSpec{Resources: whole(small, double), Containers: []v1.Container{container(nil, nil)}}, "102 20000 200"},
 		"the pod's requests":          {v1.PodSpec{Resources: whole(small, nil), Containers: []v1.Container{container(nil, nil)}}, "102 0 0"},
+		"nothing of the pod":          {v1.PodSpec{Resources: whole(nil, nil), Containers: []v1.Container{container(nil, nil)}}, "2 0 0"},
+		"the pod's and less":          {v1.PodSpec{Resources: whole(double, nil), Containers: []v1.Container{container(small, nil)}}, "204 0 0"},
+		"the pod's limits and lower":  {v1.PodSpec{Resources: whole(small, double), Containers: []v1.Container{container(list{"cpu": "10m"}, small)}}, "102 20000 200"},
+		"limits of containers alone":  {v1.PodSpec{Resources: whole(list{"cpu": "200m", "memory": "300Mi"}, nil), Containers: []v1.Container{container(double, double)}}, "204 20000 200"},
+		"a guaranteed pod":            {v1.PodSpec{Resources: whole(small, small), InitContainers: []v1.Container{container(nil, small)}, Containers: []v1.Container{container(list{"cpu": "10m"}, nil)}}, "102 10000 100"},
 	} {
-		for _, quota := range []bool{true, false} {
-			r, want := PodResources(&v1.Pod{Spec: test.spec}, quota), test.want
-			var shares, period, memory int64
-			if _, err := fmt.Sscan(want, &shares, &period, &memory); err != nil {
+		for _, period := range []int64{defaultPeriod, 5000, 0} {
+			var shares, quota, memory int64
+			if _, err := fmt.Sscan(test.want, &shares, &quota, &memory); err != nil {
 				t.Fatal(err)
 			}
-			if !quota {
-				want = fmt.Sprint(shares, 0, memory)
+			if quota > 0 && period > 0 {
+				quota = max(quota*period/defaultPeriod, minQuota)
+			} else {
+				quota = 0
 			}
-			if got := fmt.Sprint(r.GetCpuShares(), r.GetCpuQuota(), r.GetMemoryLimitInBytes()>>20); got != want {
-				t.Errorf("%s, with quotas %t: %s, want %s", what, quota, got, want)
+			r, want := PodResources(&v1.Pod{Spec: test.spec}, period), fmt.Sprint(shares, quota, memory)
+			if got := fmt.Sprint(r.GetCpuShares(), r.GetCpuQuota(), r.GetMemoryLimitInBytes()>>20); got != want || quota > 0 && r.GetCpuPeriod() != period {
+				t.Errorf("%s, with quotas in %d: %s in %d, want %s", what, period, got, r.GetCpuPeriod(), want)
 			}
 		}
 	}
@@ -213,8 +227,17 @@ func TestSharesAndQuotas(t *testing.T) {
 		}
 	}
 	c := &v1.Container{Name: "main", Resources: resources(map[string]string{"cpu": "9"}, map[string]string{"cpu": "9"})} // to be
+	for milli, want := range map[int64]int64{0: 0, 5: 1000, 9: 1000, 10: 1000, 200: 20000, 500: 50000, 1000: 100000, 1500: 150000} {
+		if got := cpuQuota(milli, defaultPeriod); got != want {
+			t.Errorf("%dm are a quota of %d, want %d", milli, got, want)
+		}
+	}
 	for milli := int64(10); milli <= 2000; milli++ {
-		has := ToRequirements(c, &runtimeapi.LinuxContainerResources{CpuShares: CPUShares(milli), CpuQuota: cpuQuota(milli), CpuPeriod: quotaPeriod})
+		period := int64(defaultPeriod)
+		if milli >= 200 { // of less, the period of 5 ms makes the least quota
+			period = 5000
+		}
+		has := ToRequirements(c, &runtimeapi.LinuxContainerResources{CpuShares: CPUShares(milli), CpuQuota: cpuQuota(milli, period), CpuPeriod: period})
 		if request, limit := has.Requests.Cpu().MilliValue(), has.Limits.Cpu().MilliValue(); request != milli || limit != milli {
 			t.Fatalf("%dm are shown as a request of %dm and a limit of %dm", milli, request, limit)
 		}

@@ -27,6 +27,7 @@ type Node struct {
 	RootDirectory  string                              // of the kubelet
 	ResolvConf     []byte                              // of the host, as it is now; used by Sandbox only
 	MemoryCapacity int64
+	MemoryForPods  int64    // of the capacity, what is not reserved for the system
 	SwapCapacity   *int64   // of the machine, in bytes; nil: its use cannot be limited
 	HugePages      []string // the sizes that the machine has, as HugePageSizes returns them
 	// ThermalThrottle has the folders that say how hot CPUs got, which containers do

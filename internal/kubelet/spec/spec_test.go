@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -42,10 +43,15 @@ func TestResources(t *testing.T) {
 	if got.CpuShares != 256 || got.CpuQuota != 50000 || got.CpuPeriod != 100000 || got.MemoryLimitInBytes != 2*gib || got.OomScoreAdj != 875 {
 		t.Errorf("controls %+v", got)
 	}
+	node := machine(8 * gib)
+	node.Configuration.CPUCFSQuotaPeriod = &metav1.Duration{Duration: 5 * time.Millisecond}
+	if got := node.Resources(pod, &pod.Spec.Containers[0]); got.CpuQuota != 2500 || got.CpuPeriod != 5000 {
+		t.Errorf("controls in 5 ms %+v", got)
+	}
 }
 
-// A container has no more huge pages than its limits say, or those of its pod. The
-// group of the pod has those of all its containers.
+// A container has no more huge pages than its limits say, or those of its pod for sizes
+// that it does not name. The group of the pod has those of all its containers.
 func TestHugePages(t *testing.T) {
 	pages := func(words ...string) v1.ResourceList {
 		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}
@@ -71,6 +77,8 @@ func TestHugePages(t *testing.T) {
 		{nil, pages("64Ki", "128Ki"), "64KB 131072", "64KB 131072"},
 		{pages("2Mi", "8Mi"), pages(), "2MB 8388608", "2MB 8388608"},
 		{pages("2Mi", "8Mi"), pages("2Mi", "4Mi"), "2MB 4194304", "2MB 8388608"},
+		{pages("2Mi", "8Mi", "1Gi", "1Gi"), pages("2Mi", "4Mi"), "2MB 4194304, 1GB 1073741824", "1GB 1073741824, 2MB 8388608"},
+		{nil, pages("2Mi", "4Mi", "2097152", "8Mi", "4Mi", "12Mi"), "2MB 12582912, 4MB 12582912", "2MB 12582912, 4MB 12582912"},
 	} {
 		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "a", Resources: v1.ResourceRequirements{Limits: test.container}}}}}
 		if test.pod != nil {
@@ -79,7 +87,7 @@ func TestHugePages(t *testing.T) {
 		if got := shown(machine(8<<30).Resources(pod, &pod.Spec.Containers[0]).HugepageLimits); got != test.want {
 			t.Errorf("%v of a pod with %v: %s, want %s", test.container, test.pod, got, test.want)
 		}
-		whole := PodResources(pod, true).HugepageLimits
+		whole := PodResources(pod, defaultPeriod).HugepageLimits
 		if got := shown(whole); got != test.whole || whole == nil {
 			t.Errorf("a pod with %v and %v: %s (no limits: %t), want %s", test.pod, test.container, got, whole == nil, test.whole)
 		}
@@ -172,6 +180,10 @@ func TestOOMScores(t *testing.T) {
 		return pod("", nil, v1.Container{Name: "small", Resources: resources(requests, limits)})
 	}
 	whole := map[string]string{"cpu": "5m", "memory": "20Gi"}
+	ofWhole := func(p *v1.Pod, both map[string]string) *v1.Pod { // requests and limits
+		p.Spec.Resources = new(resources(both, both))
+		return p
+	}
 	for _, test := range []struct {
 		name, container string
 		pod             *v1.Pod
@@ -191,6 +203,14 @@ func TestOOMScores(t *testing.T) {
 		{"critical to the node", "small", critical("system-node-critical"), -997},
 		{"critical to the cluster", "small", critical("system-cluster-critical"), 800},
 		{"with a share of the pod's", "small", pod("10Gi", nil, memory("small", "2Gi"), memory("large", "4Gi")), 600},
+		{"an init container", "init", pod("", []v1.Container{memory("init", "512Mi")}, memory("small", "2Gi")), 950},
+		{"beside an init container", "small", pod("10Gi", []v1.Container{memory("init", "1Gi")}, memory("small", "2Gi"), memory("large", "4Gi")), 667},
+		{"a sidecar of a pod as a whole", "sidecar", pod("10Gi", []v1.Container{sidecar}, memory("small", "2Gi"), memory("large", "4Gi")), 700},
+		{"beside a sidecar", "large", pod("10Gi", []v1.Container{sidecar}, memory("small", "2Gi"), memory("large", "4Gi")), 500},
+		{"a share alone", "small", pod("4Gi", nil, v1.Container{Name: "small"}, v1.Container{Name: "large"}), 800},
+		{"all of the pod's", "small", pod("4Gi", nil, memory("small", "2Gi"), memory("large", "2Gi")), 800},
+		{"guaranteed as a whole", "small", ofWhole(pod("", nil, memory("small", "2Gi"), memory("large", "4Gi")), whole), -997},
+		{"no request of memory as a whole", "small", ofWhole(pod("", nil, memory("small", "2Gi")), map[string]string{"cpu": "1"}), 800},
 	} {
 		c := podquery.Container(&test.pod.Spec, test.container)
 		if got := machine(10<<30).Resources(test.pod, c).OomScoreAdj; got != test.want {

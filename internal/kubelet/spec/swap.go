@@ -37,15 +37,16 @@ func (n *Node) ResizeInfeasible(desired, allocated *v1.Pod) string {
 }
 
 // swapLimit returns the swap limit of a container in bytes (KEP-2400). swap is the
-// swap space of the machine.
+// swap space of the machine. A container that requests more memory than the machine has,
+// as one of a static pod may, does not swap.
 func (n *Node) swapLimit(pod *v1.Pod, c *v1.Container, swap int64) int64 {
 	limited := n.Configuration.MemorySwap.SwapBehavior == LimitedSwap
 	if !limited || n.MemoryCapacity <= 0 || podquery.IsCritical(pod) || podquery.QOSClass(pod) != v1.PodQOSBurstable {
 		return 0
 	}
 	request := quantity(c.Resources.Requests, v1.ResourceMemory)
-	if request <= 0 || request == quantity(c.Resources.Limits, v1.ResourceMemory) {
+	if request <= 0 || request > n.MemoryCapacity || request == quantity(c.Resources.Limits, v1.ResourceMemory) {
 		return 0
 	}
-	return int64(min(float64(request)/float64(n.MemoryCapacity), 1) * float64(swap))
+	return int64(float64(request) / float64(n.MemoryCapacity) * float64(swap))
 }

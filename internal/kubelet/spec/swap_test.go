@@ -12,22 +12,34 @@ import (
 // and only if the node lets them.
 func TestSwapOfContainers(t *testing.T) {
 	memory := func(size string) v1.ResourceList { return v1.ResourceList{v1.ResourceMemory: resource.MustParse(size)} }
+	both := memory("1Gi")
+	both[v1.ResourceCPU] = resource.MustParse("1")
 	critical := int32(2000000000)
 	for name, test := range map[string]struct {
 		requests, limits v1.ResourceList
+		beside           v1.ResourceList // what another container requests
 		priority         *int32
 		none             bool
 		want             string
 	}{
 		"burstable":                  {requests: memory("1Gi"), want: "536870912"},
 		"burstable with a limit":     {requests: memory("1Gi"), limits: memory("2Gi"), want: "536870912"},
-		"more than the machine has":  {requests: memory("100Gi"), want: "2147483648"},
-		"guaranteed":                 {requests: memory("1Gi"), limits: memory("1Gi"), want: "0"},
+		"all that the machine has":   {requests: memory("4Gi"), want: "2147483648"},
+		"more than the machine has":  {requests: memory("100Gi"), want: "0"},
+		"guaranteed":                 {requests: both, limits: both, want: "0"},
+		"as much as the limit":       {requests: memory("1Gi"), limits: memory("1Gi"), want: "0"},
+		"the limit, beside another":  {requests: both, limits: both, beside: memory("2Gi"), want: "0"},
+		"less, beside another":       {requests: memory("1Gi"), beside: memory("2Gi"), want: "536870912"},
+		"nothing, beside another":    {beside: memory("2Gi"), want: "0"},
+		"zero, beside another":       {requests: memory("0"), limits: memory("0"), beside: memory("2Gi"), want: "0"},
 		"best effort":                {want: "0"},
 		"critical":                   {requests: memory("1Gi"), priority: &critical, want: "0"},
 		"burstable where none swaps": {requests: memory("1Gi"), none: true, want: "0"},
 	} {
 		pod := &v1.Pod{Spec: v1.PodSpec{Priority: test.priority, Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: test.requests, Limits: test.limits}}}}}
+		if test.beside != nil {
+			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "other", Resources: v1.ResourceRequirements{Requests: test.beside}})
+		}
 		config := &kubeletconfig.KubeletConfiguration{SingleProcessOOMKill: new(true)}
 		if !test.none {
 			config.MemorySwap.SwapBehavior = LimitedSwap

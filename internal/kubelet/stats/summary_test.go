@@ -47,6 +47,7 @@ func (m *measured) ListPodSandboxStats(context.Context, *runtimeapi.PodSandboxSt
 type groups map[string]cgroup.Usage
 
 func (groups) Apply(string, *runtimeapi.LinuxContainerResources, int64) error { return nil }
+func (groups) Limit(string, *runtimeapi.LinuxContainerResources, int64) error { return nil }
 func (groups) Remove(string) error                                            { return nil }
 func (groups) Kill(string) error                                              { return nil }
 func (groups) Below(string) ([]string, error)                                 { return nil, nil }
