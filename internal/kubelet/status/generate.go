@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
+	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -130,21 +131,45 @@ func Generate(in Input) v1.PodStatus {
 	return out
 }
 
-// podLevelResources sets what is allocated to a pod with resources as a whole, and
-// what it has (KEP-5419). Until a resize in progress is done, that is what it had.
-// The pod's overhead is in neither: the scheduler adds it to both.
+// podLevelResources sets what is allocated to a pod as a whole, and what it has
+// (KEP-5419). Until a resize in progress is done, that is what it had. The pod's
+// overhead is in neither: the scheduler adds it to both.
 func podLevelResources(in Input, out *v1.PodStatus) {
-	if !resourcehelper.IsPodLevelResourcesSet(in.Pod) {
-		return
-	}
 	out.AllocatedResources = resourcehelper.PodRequests(in.Pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
-	out.Resources = in.Pod.Spec.Resources.DeepCopy()
 	resizing := slices.ContainsFunc(in.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodResizeInProgress && c.Status == v1.ConditionTrue
 	})
-	if resizing && in.Previous.Resources != nil {
+	switch {
+	case resizing && in.Previous.Resources != nil:
 		out.Resources = in.Previous.Resources
+	case resourcehelper.IsPodLevelResourcesSet(in.Pod):
+		out.Resources = in.Pod.Spec.Resources.DeepCopy()
+	default:
+		out.Resources = ofContainers(in.Pod, in.Previous.Phase == v1.PodRunning)
 	}
+}
+
+// ofContainers returns what the containers of a pod without resources as a whole sum up
+// to. While the pod runs, that is what its control group has: CPU and memory, and limits
+// if all containers have some.
+func ofContainers(pod *v1.Pod, running bool) *v1.ResourceRequirements {
+	options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	all := v1.ResourceRequirements{Requests: resourcehelper.PodRequests(pod, options), Limits: resourcehelper.PodLimits(pod, options)}
+	if !running {
+		return &all
+	}
+	const anyPeriod = 100_000 // microseconds: whether there is a quota does not depend on it
+	group := spec.PodResources(pod, anyPeriod)
+	has := v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
+	for name, limited := range map[v1.ResourceName]bool{v1.ResourceCPU: group.GetCpuQuota() > 0, v1.ResourceMemory: group.GetMemoryLimitInBytes() > 0} {
+		if request, ok := all.Requests[name]; ok {
+			has.Requests[name] = request
+		}
+		if limited {
+			has.Limits[name] = all.Limits[name]
+		}
+	}
+	return &has
 }
 
 // addresses sets the addresses of the pod to the addresses of its newest

@@ -46,10 +46,42 @@ func TestPodLevelResources(t *testing.T) {
 	if st := Generate(in); st.AllocatedResources != nil || st.Resources != nil {
 		t.Errorf("if they are not shown: %+v", st)
 	}
-	in.WithoutPodLevel = false
-	in.Pod.Spec.Resources = nil
-	if st := Generate(in); st.AllocatedResources != nil || st.Resources != nil {
-		t.Errorf("without such resources: %+v", st)
+}
+
+// A pod without resources as a whole shows what its containers sum up to; while it runs,
+// what its control group has: no limit unless all of them have one.
+func TestPodLevelResourcesOfContainers(t *testing.T) {
+	list := func(cpu, memory string) v1.ResourceList {
+		l := v1.ResourceList{v1.ResourceMemory: resource.MustParse(memory)}
+		if cpu != "" {
+			l[v1.ResourceCPU] = resource.MustParse(cpu)
+		}
+		return l
+	}
+	one := v1.Container{Name: "one", Resources: v1.ResourceRequirements{Requests: list("100m", "1Gi"), Limits: list("200m", "2Gi")}}
+	one.Resources.Requests[v1.ResourceEphemeralStorage] = resource.MustParse("1Mi")
+	two := v1.Container{Name: "two", Resources: v1.ResourceRequirements{Requests: list("50m", "1Gi"), Limits: list("", "1Gi")}}
+	in := Input{
+		Pod:      &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{one, two}, Overhead: list("1", "1Gi")}},
+		Observed: &cri.Pod{}, Now: time.Unix(1_800_000_000, 0),
+	}
+	all := list("150m", "2Gi")
+	all[v1.ResourceEphemeralStorage] = resource.MustParse("1Mi")
+	for _, c := range []struct {
+		phase v1.PodPhase
+		has   v1.ResourceRequirements
+	}{
+		{v1.PodPending, v1.ResourceRequirements{Requests: all, Limits: list("200m", "3Gi")}},
+		{v1.PodRunning, v1.ResourceRequirements{Requests: list("150m", "2Gi"), Limits: list("", "3Gi")}},
+	} {
+		in.Previous.Phase = c.phase
+		if st := Generate(in); !equality.Semantic.DeepEqual(st.AllocatedResources, all) || !equality.Semantic.DeepEqual(st.Resources, &c.has) {
+			t.Errorf("%s: allocated %v, has %+v", c.phase, st.AllocatedResources, st.Resources)
+		}
+	}
+	in.Pod.Spec.Containers = []v1.Container{{Name: "one"}}
+	if st := Generate(in); len(st.AllocatedResources) != 0 || !equality.Semantic.DeepEqual(st.Resources, &v1.ResourceRequirements{}) {
+		t.Errorf("without any: allocated %v, has %+v", st.AllocatedResources, st.Resources)
 	}
 }
 
