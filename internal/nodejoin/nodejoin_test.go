@@ -83,7 +83,7 @@ func TestPrepareAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.ClearActions()
-	if err := c.Prepare(t.Context(), client); err != nil {
+	if err := (&Cluster{Authority: []byte("one")}).Prepare(t.Context(), client); err != nil {
 		t.Fatal(err)
 	}
 	for _, action := range client.Actions() {
