@@ -105,6 +105,9 @@ func (a *serverAddress) judge(ctx context.Context, loss nodeaddress.Loss) error 
 	if err != nil || !loss.Next.IsValid() || next.Equal(a.own.AsSlice()) {
 		return stays("it has no other one with a default route, nor a new one on the same interface: the server gets the next one")
 	}
+	if (next.To4() != nil) != a.own.Is4() {
+		return stays("the server would get %s, which is of another family: it gets the next one of its own", next)
+	}
 	if loss.For < nodeaddress.Patience {
 		return stays("after %v, the server gets another one", nodeaddress.Patience)
 	}

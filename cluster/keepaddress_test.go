@@ -181,6 +181,25 @@ func TestAGivenAddressNeedNotBeOfTheMachine(t *testing.T) {
 	}
 }
 
+// TestAServerKeepsItsFamily checks that a server goes on when the machine has another address
+// of its family, but a server that begins now would take one of the other: the Services are
+// of one family.
+func TestAServerKeepsItsFamily(t *testing.T) {
+	for own, c := range map[string]struct{ next, chosen string }{
+		"192.0.2.2":   {"198.51.100.7", "2001:db8::7"},
+		"2001:db8::2": {"2001:db8::7", "198.51.100.7"},
+	} {
+		server := serverAddress{
+			own: netip.MustParseAddr(own), follows: true, chosen: func() (net.IP, error) { return net.ParseIP(c.chosen), nil },
+			neighbour: func(context.Context) (string, error) { return "", nil }, end: func(err error) { t.Errorf("%s: it has ended: %v", own, err) },
+		}
+		loss := nodeaddress.Loss{Lost: true, For: nodeaddress.Patience, Had: "eth0", Next: netip.MustParseAddr(c.next)}
+		if err := server.judge(t.Context(), loss); err == nil || !strings.Contains(err.Error(), "the server would get "+c.chosen+", which is of another family") {
+			t.Errorf("%s: %v", own, err)
+		}
+	}
+}
+
 // TestNodesOfOtherMachines checks which nodes make a server keep its address.
 func TestNodesOfOtherMachines(t *testing.T) {
 	o := withNodes(t, 2)
