@@ -247,7 +247,10 @@ func TestAStartingClusterIsCounted(t *testing.T) {
 			}()
 			return by, err
 		})
-		return errors.Join(err, <-ended, differ("all/forwarding=1", "eth0/accept_ra=2"), second.Remove(), differ("all/forwarding=0"))
+		if err != nil {
+			return err
+		}
+		return errors.Join(<-ended, differ("all/forwarding=1", "eth0/accept_ra=2"), second.Remove(), differ("all/forwarding=0"))
 	})
 	expectNotes(t, first, 0)
 }
