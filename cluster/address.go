@@ -19,16 +19,19 @@ import (
 // Why the address of a node of a cluster stays, and what to do when the machine has lost it.
 const (
 	serverStays = "the node of a server keeps its address: give the machine this address again or, if there is no other server, run coracle restart %s"
+	serverGiven = "it was given: give the machine this address again, or start cluster %s with another one"
 	givenStays  = "the node keeps an address that was given with --node-ip: give the machine this address again, or run coracle leave %s and join with another one"
 )
 
 // follow returns what keeps the addresses of a node, whose kubelet has its flags, at those
 // of the machine. moving is called before they change. Only a node that has joined without
-// --node-ip gets others: the certificates of a server, and the other servers, name its
-// address.
+// --node-ip gets others while it runs: the certificates of a server, and the other servers,
+// name its address (keepaddress.go).
 func (o *settings) follow(k *component.Kubelet, moving func()) *nodeaddress.Follower {
 	f := &nodeaddress.Follower{Machine: nodeaddress.Kernel{}, List: nodeaddress.NewList(k.Config.NodeIPs...), Moving: moving}
 	switch {
+	case !o.joined() && o.givesAddress():
+		f.Fixed = fmt.Sprintf(serverGiven, o.Name)
 	case !o.joined():
 		f.Fixed = fmt.Sprintf(serverStays, o.Name)
 	case o.givesAddress():
@@ -39,12 +42,17 @@ func (o *settings) follow(k *component.Kubelet, moving func()) *nodeaddress.Foll
 	return f
 }
 
-// givesAddress reports whether the address of the node was chosen by somebody.
+// givesAddress reports whether the address of the server or the node was chosen by
+// somebody.
 func (o *settings) givesAddress() bool {
-	return o.AdvertiseAddress != nil || !o.parsed.bind.IsUnspecified() || slices.ContainsFunc(o.KubeletArgsOf(o.Node.Number), func(argument string) bool {
-		name, _, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "=")
-		return name == "node-ip"
-	})
+	given := func(arguments []string, names ...string) bool {
+		return slices.ContainsFunc(arguments, func(argument string) bool {
+			name, _, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "=")
+			return slices.Contains(names, name)
+		})
+	}
+	return o.AdvertiseAddress != nil || !o.parsed.bind.IsUnspecified() || given(o.APIServerArgs, "advertise-address", "bind-address") ||
+		o.Node != nil && given(o.KubeletArgsOf(o.Node.Number), "node-ip")
 }
 
 // ips returns the addresses of the node, the primary one first.

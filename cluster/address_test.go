@@ -28,6 +28,10 @@ func TestWhichNodesFollowTheirMachine(t *testing.T) {
 		"bound to an address": {func(o *Options) { o.BindAddress = "192.0.2.7" }, givenStays},
 		"with --node-ip":      {func(o *Options) { o.KubeletArgs = []string{"--node-ip=192.0.2.7"} }, givenStays},
 		"of a server":         {func(o *Options) { *o = withNodes(t, 1) }, serverStays},
+		"of a server at a given address": {func(o *Options) {
+			*o = withNodes(t, 1)
+			o.APIServerArgs = []string{"advertise-address=192.0.2.7"}
+		}, serverGiven},
 	} {
 		o := joined
 		c.change(&o)

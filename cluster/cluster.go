@@ -55,8 +55,9 @@ func New(o Options) (*Cluster, error) {
 // returns an error. When Run returns, all of its goroutines have ended and a
 // temporary data directory is removed. Containers keep running.
 //
-// Run returns an error if the cluster cannot start with these options, and if an
-// embedded etcd fails. A component that fails later is restarted.
+// Run returns an error if the cluster cannot start with these options, if an
+// embedded etcd fails, and as ControlPlaneOptions.FollowAddress says. A component
+// that fails later is restarted.
 //
 // A failed etcd may never answer or end. Run then returns within about a second.
 // Requests that wait for etcd end with their own deadlines, and then a temporary

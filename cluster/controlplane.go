@@ -373,6 +373,9 @@ func (p *controlPlane) run(ctx context.Context, startNode func(context.Context))
 func (p *controlPlane) serve(caller context.Context, startNode func(context.Context)) error {
 	ctx, cancel := context.WithCancelCause(caller)
 	defer cancel(nil)
+	if err := p.fixAddress(); err != nil {
+		return err
+	}
 	if err := p.keepFiles(p.log.Context(ctx, "pki")); err != nil {
 		return err
 	}
@@ -388,7 +391,9 @@ func (p *controlPlane) serve(caller context.Context, startNode func(context.Cont
 	if err == nil {
 		err = p.start(ctx, s)
 	}
-	if err != nil {
+	if err == nil {
+		p.keepAddress(ctx, cancel)
+	} else {
 		cancel(err)
 	}
 	<-ctx.Done()

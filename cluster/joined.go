@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"net"
+	"strconv"
 	"strings"
 
 	"github.com/coracle-io/coracle/internal/client"
@@ -56,6 +57,20 @@ func (n *Node) renewIdentity(ctx context.Context) error {
 	return n.settings.identity().Renew(ctx, n.settings.NodeName)
 }
 
+// refreshInfo gives the ConfigMap cluster-info, by which nodes find the cluster, the URL and
+// the authority that the API server has since its start.
+func (p *controlPlane) refreshInfo(ctx context.Context) error {
+	advertised, err := p.api.Advertised()
+	if err != nil || p.settings.InProcess || !advertised.IsGlobalUnicast() { // nodes find no server there
+		return err
+	}
+	c := nodejoin.Cluster{Server: "https://" + net.JoinHostPort(advertised.String(), strconv.Itoa(p.api.Serving.Port))}
+	if p.api.Serving.TLS.CertFile == "" { // otherwise another authority may have issued it
+		c.Authority = p.keys.Cluster().PEM()
+	}
+	return c.Refresh(ctx, p.Client(), append(apiserver.ServingAddresses(p.keys), advertised))
+}
+
 // publishNetwork writes what nodes and servers that join must know of the network and
 // the store of this cluster, and then waits until ctx ends.
 func (p *controlPlane) publishNetwork(ctx context.Context, s store.Store) error {
@@ -79,6 +94,9 @@ func (p *controlPlane) publishNetwork(ctx context.Context, s store.Store) error 
 	network, err := withGateway(ctx, p.Client(), network, p.settings.NodeName)
 	if err == nil {
 		err = network.Publish(ctx, p.Client())
+	}
+	if err == nil {
+		err = p.refreshInfo(ctx)
 	}
 	supervise.Report(ctx, "Network", err)
 	if err != nil {

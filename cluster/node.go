@@ -57,6 +57,7 @@ type Node struct {
 	ingress   *component.Ingress // nil if the node has none
 	leave     context.CancelCauseFunc
 	addresses *nodeaddress.Follower // the node's own ones, and what changes them
+	keeper    *nodeaddress.Keeper   // of a node that ends when its server has another address; nil for others
 
 	joined        step                        // one of several nodes has set up its part of the segment
 	nodeMaskSizes [2]int                      // prefix lengths of each node's pod CIDRs, IPv4 and IPv6
@@ -166,6 +167,9 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 	)
 	n.dns.Addresses = answering(n.dns.Addresses, k.Config.NodeIPs, n.dns.Announce, machineAddresses())
 	n.addresses = o.follow(k, access.reconnect)
+	if o.followsAddress() && !o.further() {
+		n.keeper = nodeKeeper(n, plane.api.NodeAddress)
+	}
 	n.shareResolvers()
 	served, unknown := n.proxy.Ports()
 	err = errors.Join(err, unknown)
@@ -349,7 +353,8 @@ func (n *Node) Status() (Status, <-chan struct{}) { return status(n.group) }
 // Run runs the node until ctx ends, and then returns nil. A second call returns
 // an error. A component that fails is restarted. Containers keep running when Run
 // returns. For a further node, Run returns an error if the node has lost its
-// interface to the machine, which EnterNode in another process restores.
+// interface to the machine, which EnterNode in another process restores. Run also
+// returns one as ControlPlaneOptions.FollowAddress says.
 func (n *Node) Run(ctx context.Context) error {
 	if n.ran.Swap(true) {
 		return errRanBefore
@@ -360,7 +365,7 @@ func (n *Node) Run(ctx context.Context) error {
 	<-ctx.Done()
 	n.group.Wait()
 	n.encryption.stop()
-	if err := context.Cause(ctx); errors.Is(err, segment.ErrLeft) {
+	if err := context.Cause(ctx); errors.Is(err, segment.ErrLeft) || errors.Is(err, errMoved) {
 		return err
 	}
 	return nil
@@ -390,7 +395,7 @@ func (n *Node) start(ctx context.Context) {
 		n.group.Go(ctx, "segment", n.keepSegment)
 	}
 	if !n.settings.further() { // which no other machine reaches, and whose addresses the component segment keeps
-		n.group.Go(ctx, "addresses", n.addresses.Run)
+		n.group.Go(ctx, "addresses", n.runAddresses)
 		n.group.Go(ctx, announcer, n.access.with(apiserver.NodeProxy, n.announceAddresses))
 	}
 	if n.network != nil {

@@ -182,6 +182,14 @@ type ControlPlaneOptions struct {
 	// user and root can change. Removing a file removes no objects. A file that
 	// cannot be applied is tried again, and is in Status. The default is none.
 	Manifests []string `json:"manifests,omitzero"`
+
+	// FollowAddress ends Cluster.Run with an error once the machine has lacked the address
+	// of the API server for half a minute and has another one for it. Whoever runs the
+	// cluster starts it again, and it begins with that address. Node.Run ends after it, if
+	// the node has a process of its own. They go on if somebody gave the address, if other
+	// machines have joined, if others may use the same etcd, and with simulated nodes. The
+	// default is to go on in any case: Status has the loss.
+	FollowAddress bool `json:"-"`
 }
 
 // EtcdOptions selects the etcd that stores a cluster's objects.

@@ -107,6 +107,7 @@ func runStored(ctx context.Context, r *processes.Reporter, dataDir string, serve
 	if o.Node != nil {
 		o.Node.Present = presentNodes(dataDir)
 	}
+	o.ControlPlane.FollowAddress = true // the supervisor starts the processes again
 	o.Log, o.Progress = log, func(stage string) { r.Send(processes.Message{Stage: stage}) }
 	if served {
 		if err := awaitAddress(ctx, r, func() error { return cluster.CheckAddress(o) }); err != nil {

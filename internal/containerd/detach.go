@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/coracle-io/coracle/internal/bounded"
 )
 
 // cniResults is where containerd's CNI library records what plugins have made.
@@ -21,6 +23,9 @@ const cniResults = "/var/lib/cni/results"
 // detachTimeout bounds the calls of all plugins: some ask an API server, which has
 // ended.
 const detachTimeout = 20 * time.Second
+
+// mostComplaint bounds what is read of the output of a plugin, in bytes.
+const mostComplaint = 4 << 10
 
 // Detach lets the CNI plugins of others remove what they have made for the pods of a
 // containerd that has ended, as it does for each pod that ends (the command DEL of the
@@ -140,8 +145,10 @@ func (a *attachment) call(ctx context.Context, dirs []string, plugin map[string]
 		"CNI_COMMAND=DEL", "CNI_CONTAINERID="+a.Container, "CNI_NETNS="+a.Namespace, "CNI_IFNAME="+a.Interface,
 		"CNI_ARGS="+strings.Join(arguments, ";"), "CNI_PATH="+strings.Join(dirs, string(filepath.ListSeparator)),
 	)
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("plugin %s: %w: %s", name, err, bytes.TrimSpace(output))
+	output := bounded.NewBuffer(mostComplaint)
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("plugin %s: %w: %s", name, err, strings.TrimSpace(output.String()))
 	}
 	return nil
 }

@@ -83,3 +83,17 @@ func TestDetach(t *testing.T) {
 		t.Errorf("again: %v", err)
 	}
 }
+
+// TestOutputOfPluginsIsBounded checks that what a plugin writes takes no more memory, and no
+// more room in the error, than is of use.
+func TestOutputOfPluginsIsBounded(t *testing.T) {
+	dir := t.TempDir()
+	const script = "#!/bin/sh\necho no server\nhead -c 100000 /dev/zero | tr '\\0' x >&2\nexit 3\n"
+	if err := os.WriteFile(filepath.Join(dir, "talkative"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err := (&attachment{}).call(t.Context(), []string{dir}, map[string]json.RawMessage{"type": json.RawMessage(`"talkative"`)})
+	if err == nil || !strings.Contains(err.Error(), "plugin talkative: exit status 3: no server") || len(err.Error()) > 2*mostComplaint {
+		t.Errorf("%.200v", err)
+	}
+}

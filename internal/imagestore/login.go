@@ -1,7 +1,6 @@
 package imagestore
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-io/coracle/internal/bounded"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 )
 
@@ -132,18 +132,28 @@ func DockerLogin(ctx context.Context, file, name string) (Login, error) {
 	return Login{}, nil
 }
 
+// Bounds on what a credential helper may write, in bytes: the answer, and what it says of
+// an error.
+const (
+	mostAnswer    = 64 << 10
+	mostComplaint = 4 << 10
+)
+
 // helperLogin asks a credential helper of docker for the login of a registry. A
 // helper that has none is no error.
 func helperLogin(ctx context.Context, helper, registry string) (Login, error) {
 	cmd := exec.CommandContext(ctx, "docker-credential-"+helper, "get")
-	var output, problem bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(registry), &output, &problem
+	output, problem := bounded.NewBuffer(mostAnswer), bounded.NewBuffer(mostComplaint)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(registry), output, problem
 	if err := cmd.Run(); err != nil {
 		said := strings.TrimSpace(output.String() + problem.String())
 		if strings.Contains(said, "credentials not found") {
 			return Login{}, nil
 		}
 		return Login{}, fmt.Errorf("credential helper docker-credential-%s of docker's configuration: %w: %s", helper, err, said)
+	}
+	if output.IsCut() {
+		return Login{}, fmt.Errorf("credential helper docker-credential-%s of docker's configuration: the answer is longer than %d bytes", helper, mostAnswer)
 	}
 	var answer struct{ Username, Secret string }
 	if err := json.Unmarshal(output.Bytes(), &answer); err != nil {

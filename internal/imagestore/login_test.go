@@ -17,6 +17,8 @@ case $(cat) in
 helped.example) echo '{"ServerURL":"x","Username":"helper","Secret":"h"}';;
 token.example) echo '{"Username":"<token>","Secret":"t"}';;
 broken.example) echo 'the wallet is locked'; exit 1;;
+talkative.example) head -c 100000 /dev/zero | tr '\0' x;;
+complaining.example) echo 'the wallet is locked' >&2; head -c 100000 /dev/zero | tr '\0' x >&2; exit 1;;
 *) echo 'credentials not found in native keychain'; exit 1;;
 esac
 `
@@ -27,7 +29,7 @@ esac
 	file := filepath.Join(dir, "config.json")
 	// dXNlcjpzZWNyZXQ= is user:secret.
 	config := `{"auths": {"https://index.docker.io/v1/": {"auth": "dXNlcjpzZWNyZXQ="}, "plain.example:5000": {"username": "plain", "password": "p"}, "other.example": {}},
-		"credHelpers": {"helped.example": "test", "token.example": "test", "broken.example": "test", "absent.example": "none", "plain.example:5000": "test"}}`
+		"credHelpers": {"helped.example": "test", "token.example": "test", "broken.example": "test", "talkative.example": "test", "complaining.example": "test", "absent.example": "none", "plain.example:5000": "test"}}`
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -44,11 +46,16 @@ esac
 		{image: "other.example/app"},
 		{image: "nowhere.example/app"},
 		{image: "broken.example/app", err: "docker-credential-test of docker's configuration: exit status 1: the wallet is locked"},
+		{image: "talkative.example/app", err: "docker-credential-test of docker's configuration: the answer is longer than 65536 bytes"},
+		{image: "complaining.example/app", err: "exit status 1: the wallet is locked"},
 		{image: "absent.example/app", err: "docker-credential-none"},
 	} {
 		got, err := DockerLogin(t.Context(), file, c.image)
 		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v, %v; want %v, %q", c.image, got, err, c.want, c.err)
+		}
+		if err != nil && len(err.Error()) > 2*mostComplaint {
+			t.Errorf("%s: the error has %d bytes", c.image, len(err.Error()))
 		}
 	}
 	if got, err := DockerLogin(t.Context(), filepath.Join(dir, "absent.json"), "busybox"); err != nil || got != (Login{}) {

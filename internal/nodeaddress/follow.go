@@ -2,7 +2,8 @@
 // the node runs, such as by DHCP. It stands for upstream's node status setter of
 // addresses, which finds the address of the default route again at each report.
 //
-//	kernel ── netlink ──► Follower ── choose ──► List ──► kubelet, routes, announcer ...
+//	kernel ── netlink ─┬─► Follower ── choose ──► List ──► kubelet, routes, announcer ...
+//	                   └─► Keeper ──► Loss ──► a server and its node, which begin again
 //
 // A node keeps its address as long as its machine has it, also when another one comes.
 // A loopback address gives way: no other machine reaches it.
@@ -57,8 +58,13 @@ const (
 
 // Run follows the machine until ctx ends. While the machine lacks an address of the
 // node, the component that ctx belongs to has the condition Address.
-func (f *Follower) Run(ctx context.Context) error {
-	changed, err := f.Machine.Watch(ctx)
+func (f *Follower) Run(ctx context.Context) error { return look(ctx, f.Machine, f.step) }
+
+// look calls step at once, after changes of the machine's addresses and routes, and once in
+// checkPeriod, until ctx ends. The error of step is the condition Address of the component
+// that ctx belongs to, and is logged when it becomes another one.
+func look(ctx context.Context, machine Machine, step func(context.Context) error) error {
+	changed, err := machine.Watch(ctx)
 	if err != nil {
 		return fmt.Errorf("watch the addresses of this machine: %w", err)
 	}
@@ -66,9 +72,12 @@ func (f *Follower) Run(ctx context.Context) error {
 	defer check.Stop()
 	reported := "" // each report wakes who shows the status of components
 	for {
-		err := f.step(ctx)
+		err := step(ctx)
 		if text := fmt.Sprint(err); text != reported {
 			supervise.Report(ctx, "Address", err)
+			if err != nil && ctx.Err() == nil {
+				klog.FromContext(ctx).Error(err, "The machine's addresses are not those that it is known by")
+			}
 			reported = text
 		}
 		select {
@@ -119,10 +128,7 @@ func (f *Follower) step(ctx context.Context) error {
 		}
 	}
 	if f.known == nil && !lost || !slices.Equal(now, after) {
-		f.known = map[netip.Addr]bool{}
-		for _, h := range here {
-			f.known[h.Prefix.Addr()] = true
-		}
+		f.known = addressesOf(here)
 	}
 	if !slices.Equal(now, after) {
 		klog.FromContext(ctx).Info("The machine has another address, and so has the node", "was", now, "is", after)
@@ -132,6 +138,15 @@ func (f *Follower) step(ctx context.Context) error {
 		f.List.Set(after)
 	}
 	return errors.Join(errs...)
+}
+
+// addressesOf returns the set of these addresses.
+func addressesOf(here []Address) map[netip.Addr]bool {
+	set := map[netip.Addr]bool{}
+	for _, h := range here {
+		set[h.Prefix.Addr()] = true
+	}
+	return set
 }
 
 // replace returns the address that takes the place of one that the machine has lost, or

@@ -19,7 +19,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -50,51 +52,137 @@ type Cluster struct {
 // Prepare writes cluster-info, and creates the roles and bindings that are
 // missing. It leaves existing ones as they are.
 func (c *Cluster) Prepare(ctx context.Context, client kubernetes.Interface) error {
-	err := retry.OnError(retry.DefaultRetry, func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }, func() error {
-		return c.writeInfo(ctx, client)
-	})
-	if err != nil {
-		return fmt.Errorf("write ConfigMap %s/%s: %w", metav1.NamespacePublic, bootstraptoken.ClusterInfo, err)
+	given := c.Server
+	if err := again(func() error { return c.writeInfo(ctx, client, given) }); err != nil {
+		return err
 	}
 	return allow(ctx, client)
 }
 
-// writeInfo makes cluster-info what it should be.
-func (c *Cluster) writeInfo(ctx context.Context, client kubernetes.Interface) error {
+// again calls write, and again when others have written cluster-info meanwhile.
+func again(write func() error) error {
+	err := retry.OnError(retry.DefaultRetry, func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }, write)
+	if err != nil {
+		return fmt.Errorf("write ConfigMap %s/%s: %w", metav1.NamespacePublic, bootstraptoken.ClusterInfo, err)
+	}
+	return nil
+}
+
+// chosenServer is the annotation of cluster-info with its URL if nobody gave that, or "" if
+// somebody did. A URL that was chosen follows the API server.
+const chosenServer = "coracle.io/chosen-server"
+
+// writeInfo makes cluster-info what it should be. given is the URL that somebody has given,
+// or "".
+func (c *Cluster) writeInfo(ctx context.Context, client kubernetes.Interface, given string) error {
 	infos := client.CoreV1().ConfigMaps(metav1.NamespacePublic)
 	have, err := infos.Get(ctx, bootstraptoken.ClusterInfo, metav1.GetOptions{})
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing {
 		return err
 	}
-	if c.Server == "" && !missing {
-		c.Server = serverIn(have)
+	next := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: bootstraptoken.ClusterInfo, Namespace: metav1.NamespacePublic}}
+	if !missing {
+		next = have.DeepCopy()
 	}
-	if c.Server == "" {
+	if c.Server = serverIn(next); given != "" {
+		c.Server = given
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, chosenServer, "")
+	} else if c.Server == "" {
 		if c.Server, err = endpoint(ctx, client); err != nil {
 			return err
 		}
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, chosenServer, c.Server)
 	}
-	content, err := clientcmd.Write(clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"": c.entry()}})
-	if err != nil {
+	if err := c.set(next); err != nil {
 		return err
 	}
 	if missing {
-		_, err = infos.Create(ctx, &v1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: bootstraptoken.ClusterInfo, Namespace: metav1.NamespacePublic},
-			Data:       map[string]string{bootstraptoken.ClusterInfoKey: string(content)},
-		}, metav1.CreateOptions{})
+		_, err = infos.Create(ctx, next, metav1.CreateOptions{})
 		return err
 	}
-	if have.Data[bootstraptoken.ClusterInfoKey] == string(content) {
+	return update(ctx, client, have, next)
+}
+
+// Refresh gives cluster-info the URL of the API server, and its authority if there is one
+// here, after they have changed. It leaves a URL that somebody gave or has changed, and one
+// whose host is none of own, the addresses that this API server has or had: it is another
+// server's. Without cluster-info, Refresh does nothing.
+func (c *Cluster) Refresh(ctx context.Context, client kubernetes.Interface, own []net.IP) error {
+	authority := c.Authority
+	return again(func() error {
+		have, err := client.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, bootstraptoken.ClusterInfo, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil || !c.follows(have, own) {
+			return err
+		}
+		// Somebody may have added other authorities.
+		if c.Authority = authorityIn(have); !bytes.Contains(c.Authority, bytes.TrimSpace(authority)) {
+			c.Authority = authority
+		}
+		next := have.DeepCopy()
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, chosenServer, c.Server)
+		if err := c.set(next); err != nil {
+			return err
+		}
+		return update(ctx, client, have, next)
+	})
+}
+
+// follows reports whether the URL in cluster-info is one that the API server at c.Server has
+// or had, and that nobody gave. Earlier versions did not say who gave it: then it is one that
+// differs in its host alone.
+func (c *Cluster) follows(info *v1.ConfigMap, own []net.IP) bool {
+	server := serverIn(info)
+	is, err := url.Parse(server)
+	now, err2 := url.Parse(c.Server)
+	if err != nil || err2 != nil {
+		return false
+	}
+	ip := net.ParseIP(is.Hostname())
+	if ip == nil || !ip.IsGlobalUnicast() || !slices.ContainsFunc(own, ip.Equal) {
+		return false
+	}
+	if chosen, said := info.Annotations[chosenServer]; said {
+		return chosen == server
+	}
+	return is.Scheme == now.Scheme && is.Port() == now.Port()
+}
+
+// set sets the URL and the authority in cluster-info, and leaves what else is there.
+func (c *Cluster) set(info *v1.ConfigMap) error {
+	config := configIn(info)
+	entry := config.Clusters[""]
+	if entry != nil && entry.Server == c.Server && bytes.Equal(entry.CertificateAuthorityData, c.Authority) {
 		return nil
 	}
-	next := have.DeepCopy()
-	if next.Data == nil {
-		next.Data = map[string]string{}
+	if entry == nil {
+		entry = clientcmdapi.NewCluster()
 	}
-	next.Data[bootstraptoken.ClusterInfoKey] = string(content)
-	_, err = infos.Update(ctx, next, metav1.UpdateOptions{})
+	entry.Server, entry.CertificateAuthorityData = c.Server, c.Authority
+	if config.Clusters == nil {
+		config.Clusters = map[string]*clientcmdapi.Cluster{}
+	}
+	config.Clusters[""] = entry
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return err
+	}
+	if info.Data == nil {
+		info.Data = map[string]string{}
+	}
+	info.Data[bootstraptoken.ClusterInfoKey] = string(content)
+	return nil
+}
+
+// update writes cluster-info, unless it is as before.
+func update(ctx context.Context, client kubernetes.Interface, have, next *v1.ConfigMap) error {
+	if maps.Equal(have.Data, next.Data) && maps.Equal(have.Annotations, next.Annotations) {
+		return nil
+	}
+	_, err := client.CoreV1().ConfigMaps(metav1.NamespacePublic).Update(ctx, next, metav1.UpdateOptions{})
 	return err
 }
 
@@ -102,16 +190,30 @@ func (c *Cluster) entry() *clientcmdapi.Cluster {
 	return &clientcmdapi.Cluster{Server: c.Server, CertificateAuthorityData: c.Authority}
 }
 
-// serverIn returns the URL in cluster-info, or "" if it has none.
-func serverIn(info *v1.ConfigMap) string {
+// configIn returns the kubeconfig in cluster-info, an empty one if it cannot be read: then it
+// is written anew.
+func configIn(info *v1.ConfigMap) *clientcmdapi.Config {
 	config, err := clientcmd.Load([]byte(info.Data[bootstraptoken.ClusterInfoKey]))
 	if err != nil {
-		return "" // it is written anew
+		return clientcmdapi.NewConfig()
 	}
-	if entry := config.Clusters[""]; entry != nil {
+	return config
+}
+
+// serverIn returns the URL in cluster-info, or "" if it has none.
+func serverIn(info *v1.ConfigMap) string {
+	if entry := configIn(info).Clusters[""]; entry != nil {
 		return entry.Server
 	}
 	return ""
+}
+
+// authorityIn returns the certificates in cluster-info, or nil.
+func authorityIn(info *v1.ConfigMap) []byte {
+	if entry := configIn(info).Clusters[""]; entry != nil {
+		return entry.CertificateAuthorityData
+	}
+	return nil
 }
 
 // endpoint returns the URL of the API server at the first of its addresses.

@@ -1,6 +1,7 @@
 package nodejoin
 
 import (
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/coracle-io/coracle/internal/bootstraptoken"
 )
@@ -81,7 +83,7 @@ func TestPrepareAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.ClearActions()
-	if err := c.Prepare(t.Context(), client); err != nil {
+	if err := (&Cluster{Authority: []byte("one")}).Prepare(t.Context(), client); err != nil {
 		t.Fatal(err)
 	}
 	for _, action := range client.Actions() {
@@ -91,6 +93,91 @@ func TestPrepareAgain(t *testing.T) {
 	}
 	if clusterInfo(t, client).Data["jws-kubeconfig-abcdef"] != "signature" {
 		t.Error("the signature is gone")
+	}
+}
+
+// TestClusterInfoFollowsTheServer checks that cluster-info gets the URL and the authority of
+// an API server that has others, and keeps those that somebody gave or changed, and those of
+// other servers.
+func TestClusterInfoFollowsTheServer(t *testing.T) {
+	const before, after = "https://192.0.2.1:6443", "https://198.51.100.7:6443"
+	own := []net.IP{net.ParseIP("10.96.0.1"), net.ParseIP("192.0.2.1"), net.ParseIP("198.51.100.7")}
+	edit := func(change func(*clientcmdapi.Cluster)) func(*v1.ConfigMap) {
+		return func(info *v1.ConfigMap) {
+			config := configIn(info)
+			change(config.Clusters[""])
+			content, err := clientcmd.Write(*config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			info.Data["kubeconfig"] = string(content)
+		}
+	}
+	earlier := func(info *v1.ConfigMap) { info.Annotations = nil } // as earlier versions have written it
+	for name, c := range map[string]struct {
+		given     string              // to Prepare
+		edit      func(*v1.ConfigMap) // of what Prepare has written
+		server    string              // the API server's URL now
+		authority string              // and its authority
+		want      string              // the URL then
+		wantCA    string
+	}{
+		"another address":                 {server: after, authority: "two", want: after, wantCA: "two"},
+		"another port":                    {server: "https://192.0.2.1:7443", authority: "one", want: "https://192.0.2.1:7443", wantCA: "one"},
+		"another authority":               {server: before, authority: "two", want: before, wantCA: "two"},
+		"one authority of several":        {edit: edit(func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = []byte("zero\none\n") }), server: after, authority: "one\n", want: after, wantCA: "zero\none\n"},
+		"an authority that is not known":  {server: after, want: after, wantCA: "one"},
+		"a given name":                    {given: "https://api.example:443", server: after, authority: "two", want: "https://api.example:443", wantCA: "one"},
+		"a given address":                 {given: before, server: after, authority: "two", want: before, wantCA: "one"},
+		"a changed address":               {edit: edit(func(c *clientcmdapi.Cluster) { c.Server = "https://192.0.2.1:443" }), server: after, authority: "two", want: "https://192.0.2.1:443", wantCA: "one"},
+		"of an earlier version":           {edit: earlier, server: after, authority: "two", want: after, wantCA: "two"},
+		"a port given to an earlier one":  {given: "https://192.0.2.1:443", edit: earlier, server: after, authority: "two", want: "https://192.0.2.1:443", wantCA: "one"},
+		"another server, earlier version": {given: "https://192.0.2.9:6443", edit: earlier, server: after, authority: "two", want: "https://192.0.2.9:6443", wantCA: "one"},
+		"on loopback":                     {given: "https://127.0.0.1:6443", edit: earlier, server: after, authority: "two", want: "https://127.0.0.1:6443", wantCA: "one"},
+	} {
+		client := fake.NewClientset(apiServers("192.0.2.1"))
+		if err := (&Cluster{Server: c.given, Authority: []byte("one")}).Prepare(t.Context(), client); err != nil {
+			t.Fatal(name, err)
+		}
+		info := clusterInfo(t, client)
+		edit(func(c *clientcmdapi.Cluster) { c.TLSServerName = "kubernetes" })(info)
+		info.Data["note"], info.Labels = "the administrator's", map[string]string{"own": "label"}
+		if c.edit != nil {
+			c.edit(info)
+		}
+		if _, err := client.CoreV1().ConfigMaps("kube-public").Update(t.Context(), info, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(name, err)
+		}
+		for range 2 { // at one start and the next
+			client.ClearActions()
+			server := &Cluster{Server: c.server, Authority: []byte(c.authority)}
+			if err := server.Refresh(t.Context(), client, append(own, net.ParseIP("127.0.0.1"))); err != nil {
+				t.Fatal(name, err)
+			}
+		}
+		for _, action := range client.Actions() {
+			if action.GetVerb() == "update" {
+				t.Errorf("%s: what is as it should be is written again", name)
+			}
+		}
+		got := clusterInfo(t, client)
+		if entry := configIn(got).Clusters[""]; entry.Server != c.want || string(entry.CertificateAuthorityData) != c.wantCA || entry.TLSServerName != "kubernetes" {
+			t.Errorf("%s: cluster-info has %s, %q and %q, want %s and %q", name, entry.Server, entry.CertificateAuthorityData, entry.TLSServerName, c.want, c.wantCA)
+		}
+		if got.Data["note"] != "the administrator's" || got.Labels["own"] != "label" {
+			t.Errorf("%s: the rest is %v with the labels %v", name, got.Data, got.Labels)
+		}
+	}
+}
+
+// TestRefreshWithoutClusterInfo checks that a cluster to which nothing joins gets none.
+func TestRefreshWithoutClusterInfo(t *testing.T) {
+	client := fake.NewClientset()
+	if err := (&Cluster{Server: "https://192.0.2.1:6443"}).Refresh(t.Context(), client, nil); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := client.CoreV1().ConfigMaps("kube-public").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) > 0 {
+		t.Errorf("%v, %v", list, err)
 	}
 }
 

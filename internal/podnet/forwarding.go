@@ -108,16 +108,22 @@ func locked(note string, f func() error) error {
 // loses the default routes that it has from them. So accept_ra is 2 there before: they
 // are accepted also while forwarding. The file note then says what was changed, for
 // restoreIPv6. "" leaves interfaces alone.
-func forwardIPv6(note string) error {
-	on, err := readSetting(forwarding6)
-	if err != nil || on == "1" {
-		return err
-	}
+//
+// forwardIPv6 calls claim under the lock of the note, so that a cluster that is removed
+// meanwhile either finds this one, or has ended forwarding before.
+func forwardIPv6(note string, claim func() error) error {
 	if note == "" {
+		on, err := readSetting(forwarding6)
+		if err != nil || on == "1" {
+			return err
+		}
 		return os.WriteFile(forwarding6, []byte("1"), 0o644)
 	}
 	return locked(note, func() error {
-		if on, err := readSetting(forwarding6); err != nil || on == "1" { // another cluster was first
+		if err := claim(); err != nil {
+			return err
+		}
+		if on, err := readSetting(forwarding6); err != nil || on == "1" {
 			return err
 		}
 		if err := keepRouters(note); err != nil {
@@ -125,6 +131,20 @@ func forwardIPv6(note string) error {
 		}
 		return os.WriteFile(forwarding6, []byte("1"), 0o644)
 	})
+}
+
+// claim makes the table of the cluster, which may have nothing else yet: others know by it
+// that this one needs forwarding.
+func (n *Network) claim() error {
+	conn, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	conn.AddTable(table(n.config.Name))
+	if err := conn.Flush(); err != nil {
+		return fmt.Errorf("making nftables table %s: %w", table(n.config.Name).Name, err)
+	}
+	return nil
 }
 
 // keepRouters makes the machine accept router advertisements also while it forwards, where

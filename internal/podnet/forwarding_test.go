@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -106,7 +107,7 @@ func forward(n *Network) error {
 	if err != nil {
 		return err
 	}
-	return forwardIPv6(note)
+	return forwardIPv6(note, n.claim)
 }
 
 // change writes a note.
@@ -210,6 +211,46 @@ func TestTheLastClusterEndsForwarding(t *testing.T) {
 	expectNotes(t, first, 1)
 	netnstest.Do(t, ns, func() error {
 		return errors.Join(second.Remove(), differ("all/forwarding=0", "eth0/accept_ra=1", "eth3/forwarding=1"))
+	})
+	expectNotes(t, first, 0)
+}
+
+// TestAStartingClusterIsCounted checks that the removal of a cluster leaves forwarding on for
+// one that has just asked for it and has nothing else yet, and for one that does so
+// meanwhile.
+func TestAStartingClusterIsCounted(t *testing.T) {
+	ns, first := newHost(t)
+	second := networkOf(t, "u", first.config.Forwarding)
+	netnstest.Do(t, ns, func() error {
+		return errors.Join(forward(first), forward(second), first.Remove(), differ("all/forwarding=1", "eth0/accept_ra=2"),
+			second.Remove(), differ("all/forwarding=0", "eth0/accept_ra=1"))
+	})
+	expectNotes(t, first, 0)
+	netnstest.Do(t, ns, func() error {
+		note, err := first.note()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(forward(first), first.removeTable()); err != nil {
+			return err
+		}
+		ended := make(chan error, 1)
+		err = restoreIPv6(note, func(noted map[string]int) (need, error) {
+			by, err := first.othersForward(noted)
+			go func() { // it waits for the lock
+				runtime.LockOSThread()
+				err := netns.Set(ns)
+				if err == nil {
+					err = forward(second)
+				}
+				ended <- err
+			}()
+			return by, err
+		})
+		if err != nil {
+			return err
+		}
+		return errors.Join(<-ended, differ("all/forwarding=1", "eth0/accept_ra=2"), second.Remove(), differ("all/forwarding=0"))
 	})
 	expectNotes(t, first, 0)
 }
@@ -453,7 +494,7 @@ func TestRealRouterAdvertisements(t *testing.T) {
 			}
 		}
 		hears()
-		netnstest.Do(t, host, func() error { return forwardIPv6(note) })
+		netnstest.Do(t, host, func() error { return forwardIPv6(note, func() error { return nil }) })
 		routes := defaults(t, host)
 		if kept := len(routes) > 0; kept != noted {
 			t.Fatalf("with a note (%v), the machine has the default routes %v", noted, routes)

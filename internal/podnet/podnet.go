@@ -225,7 +225,7 @@ func (n *Network) Forward(ranges []netip.Prefix) error {
 	}
 	for _, path := range kernelSettings(ranges) {
 		if path == forwarding6 {
-			if err := forwardIPv6(note); err != nil {
+			if err := forwardIPv6(note, n.claim); err != nil {
 				return fmt.Errorf("setting %s to 1: %w", path, err)
 			}
 			continue

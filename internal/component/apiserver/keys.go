@@ -74,11 +74,44 @@ func (a *Server) servingCertificate() (certificateFunc, error) {
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := a.keys.Issue(pki.APIServer("cluster.local", []string{host}, ips))
+	certificate, err := a.keys.Issue(pki.APIServer("cluster.local", []string{host}, withFormer(ips, ServingAddresses(a.keys))))
 	if err != nil {
 		return nil, err
 	}
 	return certificate.GetCertificate, nil
+}
+
+// maxFormer bounds how many addresses that the server had before stay in its certificate.
+const maxFormer = 8
+
+// withFormer adds those of the addresses in the present certificate that the server no
+// longer has, the latest ones first: clients may still reach it there, or it may have them
+// again.
+func withFormer(ips, present []net.IP) []net.IP {
+	var former []net.IP
+	for _, ip := range present {
+		if !ip.IsLoopback() && !slices.ContainsFunc(ips, ip.Equal) && len(former) < maxFormer {
+			former = append(former, ip)
+		}
+	}
+	return slices.Concat(ips, former)
+}
+
+// ServingAddresses returns the addresses for which the certificate is valid that the API
+// server with these keys has issued to itself: its own ones, and former ones. There are
+// none before its first start.
+func ServingAddresses(keys *pki.Directory) []net.IP {
+	return certificateAddresses(keys.File("apiserver.crt"))
+}
+
+// certificateAddresses returns the addresses for which the certificate in a file is valid,
+// none if there is no file.
+func certificateAddresses(file string) []net.IP {
+	certificates, err := certutil.CertsFromFile(file)
+	if err != nil {
+		return nil
+	}
+	return certificates[0].IPAddresses
 }
 
 // KeepKubeconfigs writes kubeconfigs for the admin and the other components to
@@ -214,14 +247,16 @@ func (o *Options) NodeAddress(dir string) (net.IP, error) {
 	return kept[0], nil
 }
 
+// KubeletAddresses returns the addresses for which the kubelet's certificate in dir is
+// valid, none if it is not there yet.
+func KubeletAddresses(dir string) []net.IP {
+	return certificateAddresses(filepath.Join(dir, NodeServing))
+}
+
 // keptAddresses returns the addresses of the kubelet's certificate in dir that
 // this machine still has. A running node may be registered with one of them.
 func keptAddresses(dir string) []net.IP {
-	certificates, err := certutil.CertsFromFile(filepath.Join(dir, NodeServing))
-	if err != nil {
-		return nil // there is none yet
-	}
-	return slices.DeleteFunc(certificates[0].IPAddresses, func(ip net.IP) bool {
+	return slices.DeleteFunc(KubeletAddresses(dir), func(ip net.IP) bool {
 		a, _ := netip.AddrFromSlice(ip)
 		return !a.IsGlobalUnicast() || !ofThisMachine(a.Unmap())
 	})

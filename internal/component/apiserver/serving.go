@@ -128,6 +128,12 @@ func (o *Options) Advertised() (net.IP, error) {
 	if o.Serving.AdvertiseAddress != nil && !o.Serving.AdvertiseAddress.IsUnspecified() {
 		return o.Serving.AdvertiseAddress, nil
 	}
+	return o.Chosen()
+}
+
+// Chosen returns what Advertised returns without --advertise-address. Another call may
+// return another address, when the machine has others.
+func (o *Options) Chosen() (net.IP, error) {
 	if ip, err := utilnet.ResolveBindAddress(o.Serving.BindAddress); err == nil {
 		return ip, nil
 	}

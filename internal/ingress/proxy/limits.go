@@ -90,7 +90,9 @@ func (c *connections) add(conn *connection) (victim *connection) {
 }
 
 // followHeads is the ConnState of servers. It finds out when a connection sends what
-// precedes a request.
+// precedes a request. In HTTP/2 that includes pings between requests, which cannot be told
+// from headers under TLS. They are few: httpserver.IdleTimeout after a request the connection
+// ends, however often its client pings.
 func followHeads(conn net.Conn, state http.ConnState) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
