@@ -73,7 +73,7 @@ func reducedService(o *v1.Service) *v1.Service {
 }
 
 func reducedSlice(o *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	out := &discoveryv1.EndpointSlice{ObjectMeta: reducedMeta(&o.ObjectMeta, discoveryv1.LabelServiceName), AddressType: o.AddressType}
+	out := &discoveryv1.EndpointSlice{ObjectMeta: reducedMeta(&o.ObjectMeta, discoveryv1.LabelServiceName, v1.IsHeadlessService, otherProxy), AddressType: o.AddressType}
 	if at, ok := o.Annotations[v1.EndpointsLastChangeTriggerTime]; ok {
 		out.Annotations = map[string]string{v1.EndpointsLastChangeTriggerTime: at}
 	}

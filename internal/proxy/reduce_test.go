@@ -68,6 +68,11 @@ func TestReducedServices(t *testing.T) {
 		if proxied(reducedOf(t, other)) {
 			t.Errorf("a Service with the label %s is proxied", label)
 		}
+		others := of.DeepCopy()
+		others.Labels[label] = ""
+		if got := serviceOf(reducedOf(t, others)); got.Name != "" {
+			t.Errorf("a slice with the label %s has endpoints of %s", label, got)
+		}
 	}
 }
 

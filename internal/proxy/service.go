@@ -27,8 +27,13 @@ func proxied(service *v1.Service) bool {
 	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.ClusterIP == "" || service.Spec.ClusterIP == v1.ClusterIPNone {
 		return false
 	}
-	_, headless := service.Labels[v1.IsHeadlessService]
-	_, other := service.Labels[otherProxy]
+	return isProxied(service.Labels)
+}
+
+// isProxied reports whether the labels of a Service or a slice leave it to this proxy.
+func isProxied(labels map[string]string) bool {
+	_, headless := labels[v1.IsHeadlessService]
+	_, other := labels[otherProxy]
 	return !headless && !other
 }
 

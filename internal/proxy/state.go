@@ -131,8 +131,14 @@ func (s *state) deleteService(service *v1.Service) {
 	s.markDirty(name)
 }
 
+// serviceOf returns the Service that has the endpoints of a slice, one without a name if
+// none does, or if this proxy does not handle the slice (see proxied).
 func serviceOf(slice *discoveryv1.EndpointSlice) types.NamespacedName {
-	return types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+	name := types.NamespacedName{Namespace: slice.Namespace}
+	if isProxied(slice.Labels) {
+		name.Name = slice.Labels[discoveryv1.LabelServiceName]
+	}
+	return name
 }
 
 func (s *state) setSlice(slice *discoveryv1.EndpointSlice) {
