@@ -146,7 +146,9 @@ func removePatterns(dir string, patterns, before []string) error {
 func RemoveNode(dataDir, runDir string, number int) (left []string, err error) {
 	at := furtherNode(number)
 	node, sockets := filepath.Join(dataDir, at), filepath.Join(runDir, strconv.Itoa(number))
-	if err := unmountBelow(append(realPlaces(mountPlaces(filepath.Join(node, "kubelet"), node)), sockets)); err != nil {
+	kubelet := filepath.Join(node, "kubelet")
+	err = errors.Join(unmountBelow(append(realPlaces(mountPlaces(kubelet, node)), sockets)), unmountRoots(realPlaces([]string{kubelet})))
+	if err != nil {
 		return nil, err
 	}
 	if err := tree.Remove(sockets); err != nil {
@@ -266,14 +268,16 @@ func foreignMounts(dataDir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := mountDirectories(dataDir)
-	return slices.DeleteFunc(mounts, func(m string) bool { return below(m, own) }), nil
+	own, roots := mountDirectories(dataDir)
+	shared, err := onThemselves(roots)
+	return slices.DeleteFunc(mounts, func(m string) bool { return below(m, own) || slices.Contains(shared, m) }), err
 }
 
 // mountDirectories returns the directories below which the kubelet mounts
 // volumes and containerd mounts containers: in the data directory, behind links
-// there, or where the kubelet's root-dir is.
-func mountDirectories(dataDir string) []string {
+// there, or where the kubelet's root-dir is. It also returns the root directories of
+// kubelets, which these may have mounted on themselves.
+func mountDirectories(dataDir string) (places, roots []string) {
 	kubelet := filepath.Join(dataDir, "kubelet")
 	if s, err := ReadSettings(dataDir); err == nil {
 		for _, argument := range s.Options.KubeletArgs {
@@ -282,12 +286,35 @@ func mountDirectories(dataDir string) []string {
 			}
 		}
 	}
-	places := mountPlaces(kubelet, dataDir)
+	places, roots = mountPlaces(kubelet, dataDir), []string{kubelet}
 	for _, dir := range furtherNodes() {
 		node := filepath.Join(dataDir, dir)
-		places = append(places, mountPlaces(filepath.Join(node, "kubelet"), node)...)
+		further := filepath.Join(node, "kubelet")
+		places, roots = append(places, mountPlaces(further, node)...), append(roots, further)
 	}
-	return realPlaces(places)
+	return realPlaces(places), realPlaces(roots)
+}
+
+// onThemselves returns those directories that are mounted on themselves, and on which
+// nothing else is mounted.
+func onThemselves(dirs []string) ([]string, error) {
+	points, err := mountinfo.Points()
+	if err != nil {
+		return nil, err
+	}
+	same, err := mountinfo.OnItself()
+	count := func(all []string, dir string) (n int) {
+		for _, point := range all {
+			if point == dir {
+				n++
+			}
+		}
+		return n
+	}
+	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
+		n := count(same, dir)
+		return n == 0 || n != count(points, dir)
+	}), err
 }
 
 // realPlaces returns directories, and where those are that links lead to.
@@ -335,7 +362,32 @@ func RefuseForeignMountsOf(dataDir string, number int) error {
 // UnmountCluster unmounts what Coracle mounted for a cluster with that data
 // directory, and everything below its run directory, the deepest first.
 func UnmountCluster(dataDir, runDir string) error {
-	return unmountBelow(append(mountDirectories(dataDir), runDir))
+	places, roots := mountDirectories(dataDir)
+	return errors.Join(unmountBelow(append(places, runDir)), unmountRoots(roots))
+}
+
+// unmountRoots unmounts the root directories of kubelets from themselves, unless
+// something is still mounted below.
+func unmountRoots(roots []string) error {
+	own, err := onThemselves(roots)
+	if err != nil || len(own) == 0 {
+		return err
+	}
+	points, err := mountinfo.Points()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, root := range own {
+		mounts := mountinfo.Below(points, root)
+		if slices.ContainsFunc(mounts, func(m string) bool { return m != root }) {
+			continue
+		}
+		for range mounts {
+			errs = append(errs, mountinfo.Detach(root))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // unmountBelow unmounts everything below directories, the deepest first.
