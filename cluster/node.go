@@ -129,7 +129,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 		n.configureJoined()
 	}
 	k.Config.NodeName = o.NodeName
-	k.Config.RootDirectory = filepath.Join(o.DataDir, "kubelet")
+	k.Config.RootDirectory, k.Config.ShareRoot = filepath.Join(o.DataDir, "kubelet"), true
 	addresses, err := access.addresses(plane.api)
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cpumanager"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/memorymanager"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
@@ -44,6 +45,9 @@ type Config struct {
 	NodeLabels map[string]string
 	// RootDirectory keeps the pods' volumes (/var/lib/kubelet).
 	RootDirectory string
+	// ShareRoot has RootDirectory mounted on itself unless it is on a shared mount, so
+	// that volumes in it can be mounted by drivers in pods. Nothing unmounts it here.
+	ShareRoot bool
 	// Configuration is upstream's; Complete fills in its defaults. The package
 	// comment says how the parts get it.
 	Configuration kubeletconfig.KubeletConfiguration
@@ -134,7 +138,7 @@ func (c *Config) Complete() error {
 	if c.NodeName == "" {
 		return fmt.Errorf("the kubelet needs a node name (--hostname-override)")
 	}
-	defaults.Zero(&c.RootDirectory, "/var/lib/kubelet")
+	defaults.Zero(&c.RootDirectory, hostpath.Root)
 	k := &c.Configuration
 	DefaultConfiguration(k)
 	defaults.Zero(&k.ImageServiceEndpoint, k.ContainerRuntimeEndpoint)
@@ -196,7 +200,7 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	defaults.Nil(&k.EnableServer, true)
 	defaults.Nil(&k.FailSwapOn, true)
 	defaults.Zero(&k.ContainerRuntimeEndpoint, "unix:///run/containerd/containerd.sock")
-	defaults.Zero(&k.PodLogsDir, "/var/log/pods")
+	defaults.Zero(&k.PodLogsDir, hostpath.PodLogs)
 	duration(&k.SyncFrequency, time.Minute)
 	duration(&k.FileCheckFrequency, 20*time.Second)
 	duration(&k.HTTPCheckFrequency, 20*time.Second)
@@ -264,6 +268,12 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	defaults.Nil(&k.RegisterNode, true)
 	defaults.Nil(&k.LocalStorageCapacityIsolation, true)
 	defaults.Nil(&k.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 5 * time.Minute})
+}
+
+// paths returns how pods and plugins may name the kubelet's directories.
+func (c *Config) paths() hostpath.Directories {
+	logs := c.Configuration.PodLogsDir
+	return hostpath.New(c.RootDirectory, logs, spec.LogLinkDirectory(logs))
 }
 
 // hostFile reads a file of the machine.

@@ -33,6 +33,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/csi"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -55,7 +56,8 @@ type Tokens interface {
 // Manager sets up and tears down the volumes of pods. Its methods may be
 // called from any goroutine, for one pod by one goroutine at a time.
 type Manager struct {
-	Root    string // of the kubelet
+	Root    string               // of the kubelet
+	Paths   hostpath.Directories // how pods may name directories of the kubelet
 	FS      files.FS
 	Mounter files.Mounter
 	Objects spec.Objects
@@ -300,7 +302,7 @@ func (v *Manager) Known() ([]types.UID, error) {
 // what SetUp returned, env the container's environment for subPathExpr.
 func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, env []spec.Variable) ([]*runtimeapi.Mount, error) {
 	lookup := spec.Lookup(env)
-	var out []*runtimeapi.Mount
+	var out, logs []*runtimeapi.Mount
 	for i, m := range c.VolumeMounts {
 		vol := volumeOf(pod, m.Name)
 		if vol == nil {
@@ -351,8 +353,28 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		}
 		mount.HostPath = host
 		out = append(out, mount)
+		if vol.HostPath != nil && filepath.Clean(host) == hostpath.Logs {
+			logs = append(logs, v.logs(c, mount)...)
+		}
 	}
-	return out, nil
+	return append(out, logs...), nil
+}
+
+// logs returns the mounts of the directories of the pods' logs in a container that has the
+// machine's directory of logs, where they usually are. Something can be mounted only where
+// the machine has a directory. A mount of the container's own stays.
+func (v *Manager) logs(c *v1.Container, machine *runtimeapi.Mount) (out []*runtimeapi.Mount) {
+	for _, usual := range []string{hostpath.PodLogs, hostpath.LogLinks} {
+		real := v.Paths.Real(usual)
+		if mode, err := v.FS.Lstat(usual); real == usual || err != nil || !mode.IsDir() {
+			continue
+		}
+		point := filepath.Join(machine.GetContainerPath(), filepath.Base(usual))
+		if !slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return filepath.Join("/", m.MountPath) == point }) {
+			out = append(out, &runtimeapi.Mount{ContainerPath: point, HostPath: real, Readonly: machine.GetReadonly()})
+		}
+	}
+	return out
 }
 
 // remount replaces the bind mount of an earlier instance of the container. The
