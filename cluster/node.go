@@ -26,6 +26,8 @@ import (
 	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/containerd"
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/kubelet"
+	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/localvolume"
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/nodeaddress"
@@ -129,7 +131,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 		n.configureJoined()
 	}
 	k.Config.NodeName = o.NodeName
-	k.Config.RootDirectory, k.Config.ShareRoot = filepath.Join(o.DataDir, "kubelet"), true
+	k.Config.RootDirectory = filepath.Join(o.DataDir, "kubelet")
 	addresses, err := access.addresses(plane.api)
 	if err != nil {
 		return nil, err
@@ -456,6 +458,10 @@ func (n *Node) runKubelet(ctx context.Context, provider client.Provider) error {
 	k := *n.kubelet
 	if k.Config.GetCertificate, k.Config.ClientCAs, err = n.access.serving(k.Config.NodeName, k.Config.Addresses()); err != nil {
 		return err
+	}
+	// host.UnmountCluster unmounts it.
+	if err := kubelet.ShareRoot(k.Config.RootDirectory, files.OS{}, files.OS{}); err != nil {
+		klog.FromContext(ctx).Error(err, "What pods mount below the kubelet's root directory (mountPropagation: Bidirectional) does not reach others")
 	}
 	return k.RunWith(ctx, provider)
 }

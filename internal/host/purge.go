@@ -14,6 +14,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/clusterdefaults"
 	"github.com/coracle-io/coracle/internal/host/tree"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/mountinfo"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/sharedfile"
@@ -259,6 +260,28 @@ func RemoveRun(dir string) error {
 		}
 	}
 	return nil
+}
+
+// RemoveLogDirectories removes the directories that kubelets have made in the machine's
+// directory of logs (package hostpath), unless there are other clusters: runDir, which is
+// removed, was not the last directory of a cluster's sockets.
+func RemoveLogDirectories(runDir string) error {
+	if _, err := os.Lstat(filepath.Dir(runDir)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(removeMarked(hostpath.PodLogs), removeMarked(hostpath.LogLinks))
+}
+
+// removeMarked removes a directory that has a kubelet's mark and nothing else.
+func removeMarked(dir string) error {
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != hostpath.MarkName {
+		return err
+	}
+	return errors.Join(os.Remove(filepath.Join(dir, hostpath.MarkName)), unix.Rmdir(dir))
 }
 
 // foreignMounts returns the mount points in a cluster's data directory that

@@ -45,9 +45,6 @@ type Config struct {
 	NodeLabels map[string]string
 	// RootDirectory keeps the pods' volumes (/var/lib/kubelet).
 	RootDirectory string
-	// ShareRoot has RootDirectory mounted on itself unless it is on a shared mount, so
-	// that volumes in it can be mounted by drivers in pods. Nothing unmounts it here.
-	ShareRoot bool
 	// Configuration is upstream's; Complete fills in its defaults. The package
 	// comment says how the parts get it.
 	Configuration kubeletconfig.KubeletConfiguration

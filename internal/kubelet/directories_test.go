@@ -3,6 +3,7 @@ package kubelet
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
@@ -23,24 +24,23 @@ func (m *mountCalls) Mount(source, target, fstype string, options []string) erro
 	return m.Memory.Mount(source, target, fstype, options)
 }
 
-// The root directory is a shared mount after the start of a kubelet that is to share it.
+// The root directory is a shared mount afterwards, unless that would cover others.
 func TestRootIsShared(t *testing.T) {
 	bind, share := "bind /data/kubelet", "shared /data/kubelet"
 	for name, test := range map[string]struct {
 		before []string // mount points
 		shared string   // one of them
-		alone  bool     // ShareRoot is not set
 		fails  error
 		want   []string
+		err    string
 	}{
 		"private machine":        {want: []string{bind, share}},
 		"shared machine":         {before: []string{"/"}, shared: "/"},
 		"shared before":          {before: []string{"/data/kubelet", "/data/kubelet/pods/a"}, shared: "/data/kubelet"},
 		"killed in the middle":   {before: []string{"/data/kubelet"}, want: []string{share}},
-		"volumes are mounted":    {before: []string{"/data/kubelet/pods/a"}},
-		"also a disk is mounted": {before: []string{"/data/kubelet", "/data/kubelet/pods/a"}},
-		"not to be shared":       {alone: true},
-		"not permitted":          {fails: errors.New("operation not permitted"), want: []string{bind}},
+		"volumes are mounted":    {before: []string{"/data/kubelet/pods/a"}, err: "1 mounts are below /data/kubelet already"},
+		"also a disk is mounted": {before: []string{"/data/kubelet", "/data/kubelet/pods/a"}, err: "2 mounts are below"},
+		"not permitted":          {fails: errors.New("operation not permitted"), want: []string{bind, bind}, err: "operation not permitted"},
 	} {
 		disk := &files.Memory{}
 		for _, point := range test.before {
@@ -54,23 +54,30 @@ func TestRootIsShared(t *testing.T) {
 			}
 		}
 		mounter := &mountCalls{Memory: disk, fails: test.fails}
-		c := &Config{RootDirectory: "/data/kubelet", ShareRoot: !test.alone, Files: disk, Mounter: mounter}
-		c.Configuration.PodLogsDir = "/data/logs/pods"
 		for range 2 {
-			if err := c.makeDirectories(t.Context()); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			if test.fails != nil {
-				break
+			err := ShareRoot("/data/kubelet", disk, mounter)
+			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
+				t.Errorf("%s: error %v, want %q", name, err, test.err)
 			}
 		}
 		if !slices.Equal(mounter.calls, test.want) {
 			t.Errorf("%s: mounted %q, want %q", name, mounter.calls, test.want)
 		}
-		for _, dir := range []string{"/data/kubelet/pods", "/data/kubelet/plugins", "/data/logs/pods", "/data/logs/containers"} {
-			if mode, err := disk.Stat(dir); err != nil || !mode.IsDir() {
-				t.Errorf("%s: %s is %v (%v)", name, dir, mode, err)
-			}
+	}
+}
+
+// Drivers and collectors of logs require directories that a kubelet makes before its
+// first pod.
+func TestDirectoriesAreMade(t *testing.T) {
+	disk := &files.Memory{}
+	c := &Config{RootDirectory: "/data/kubelet", Files: disk}
+	c.Configuration.PodLogsDir = "/data/logs/pods"
+	if err := c.makeDirectories(); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"/data/kubelet/pods", "/data/kubelet/plugins", "/data/logs/pods", "/data/logs/containers"} {
+		if mode, err := disk.Stat(dir); err != nil || !mode.IsDir() {
+			t.Errorf("%s is %v (%v)", dir, mode, err)
 		}
 	}
 }

@@ -329,7 +329,7 @@ func (k *Kubelet) run(ctx context.Context) error {
 	if err := k.checkCgroupDriver(ctx); err != nil {
 		return err
 	}
-	if err := k.config.makeDirectories(ctx); err != nil {
+	if err := k.config.makeDirectories(); err != nil {
 		return err
 	}
 	k.images.Recover(ctx)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/printable"
 )
 
@@ -43,15 +44,15 @@ func checkDriver(name string) error {
 // endpoint is where a driver answers.
 type endpoint struct {
 	socket string
-	usual  bool // the driver knows the kubelet's directories by their usual paths
+	paths  *hostpath.Directories // the driver knows them by their usual paths; nil: by the real ones
 }
 
-// named returns the path by which a driver knows one of the kubelet.
-func (v *Volumes) named(e endpoint, path string) string {
-	if e.usual {
-		return v.Paths.Usual(path)
+// named returns the path by which the driver knows one of the kubelet.
+func (e endpoint) named(path string) string {
+	if e.paths == nil {
+		return path
 	}
-	return path
+	return e.paths.Usual(path)
 }
 
 // call connects to the driver, and calls f within callTimeout. It bounds the

@@ -63,6 +63,14 @@ func (r *Registry) endpoint(name string) (endpoint, error) {
 	return d.endpoint, nil
 }
 
+// at returns where a plugin answers.
+func (r *Registry) at(p pluginwatcher.Plugin) endpoint {
+	if p.Usual {
+		return endpoint{p.Endpoint, &r.volumes.Paths}
+	}
+	return endpoint{socket: p.Endpoint}
+}
+
 // Has reports whether a driver is registered.
 func (r *Registry) Has(name string) bool {
 	_, err := r.endpoint(name)
@@ -110,7 +118,7 @@ func (r *Registry) Register(ctx context.Context, p pluginwatcher.Plugin) error {
 	if err != nil {
 		return err
 	}
-	at := endpoint{p.Endpoint, p.Usual}
+	at := r.at(p)
 	about, err := askNode(ctx, at)
 	if err != nil {
 		return err
@@ -132,7 +140,7 @@ func (r *Registry) Register(ctx context.Context, p pluginwatcher.Plugin) error {
 func (r *Registry) Deregister(ctx context.Context, p pluginwatcher.Plugin) {
 	r.mu.Lock()
 	known := r.drivers[p.Name]
-	if known == nil || known.endpoint != (endpoint{p.Endpoint, p.Usual}) {
+	if known == nil || known.endpoint != r.at(p) {
 		r.mu.Unlock()
 		return
 	}

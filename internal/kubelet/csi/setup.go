@@ -215,9 +215,6 @@ func (m *mount) staging() string {
 	return filepath.Join(m.volumes.stageDir(m.record.Driver, m.record.Handle), stagingName)
 }
 
-// named returns the path by which the driver knows one of the kubelet.
-func (m *mount) named(path string) string { return m.volumes.named(m.endpoint, path) }
-
 // mountAll stages and publishes the volume. The lock of the volume is held.
 func (m *mount) mountAll(ctx context.Context) error {
 	if err := m.checkUsers(); err != nil {
@@ -338,7 +335,7 @@ func (m *mount) stage(ctx context.Context) error {
 	}
 	return callWhole(ctx, m.endpoint, func(ctx context.Context, node csipb.NodeClient) error {
 		_, err := node.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
-			VolumeId: m.record.Handle, PublishContext: m.attachment, StagingTargetPath: m.named(path), VolumeCapability: m.capability(),
+			VolumeId: m.record.Handle, PublishContext: m.attachment, StagingTargetPath: m.endpoint.named(path), VolumeCapability: m.capability(),
 			Secrets: secrets, VolumeContext: m.source.PV.Spec.CSI.VolumeAttributes,
 		})
 		return err
@@ -368,7 +365,7 @@ func (m *mount) publish(ctx context.Context) error {
 	m.called = true
 	return callWhole(ctx, m.endpoint, func(ctx context.Context, node csipb.NodeClient) error {
 		_, err := node.NodePublishVolume(ctx, &csipb.NodePublishVolumeRequest{
-			VolumeId: m.record.Handle, PublishContext: m.attachment, StagingTargetPath: m.named(m.staging()), TargetPath: m.named(m.target()),
+			VolumeId: m.record.Handle, PublishContext: m.attachment, StagingTargetPath: m.endpoint.named(m.staging()), TargetPath: m.endpoint.named(m.target()),
 			VolumeCapability: m.capability(), Readonly: m.source.readOnly(), Secrets: secrets, VolumeContext: attributes,
 		})
 		return err

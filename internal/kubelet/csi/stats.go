@@ -62,7 +62,7 @@ func (v *Volumes) Usage(ctx context.Context, uid types.UID, name string) (*Usage
 	}
 	out, err := &Usage{}, ErrNoUsage
 	if can[csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS] {
-		out, err = askUsage(ctx, at, &csipb.NodeGetVolumeStatsRequest{VolumeId: r.Handle, VolumePath: v.named(at, target), StagingTargetPath: v.named(at, staging)})
+		out, err = askUsage(ctx, at, &csipb.NodeGetVolumeStatsRequest{VolumeId: r.Handle, VolumePath: at.named(target), StagingTargetPath: at.named(staging)})
 	}
 	if !v.Health || !can[csipb.NodeServiceCapability_RPC_GET_VOLUME_HEALTH] {
 		return out, err
@@ -70,7 +70,7 @@ func (v *Volumes) Usage(ctx context.Context, uid types.UID, name string) (*Usage
 	if errors.Is(err, ErrNoUsage) {
 		err = nil
 	}
-	health, unknown := askHealth(ctx, at, &csipb.NodeGetVolumeHealthRequest{VolumeId: r.Handle, VolumePublishPath: v.named(at, target), StagingTargetPath: v.named(at, staging)})
+	health, unknown := askHealth(ctx, at, &csipb.NodeGetVolumeHealthRequest{VolumeId: r.Handle, VolumePublishPath: at.named(target), StagingTargetPath: at.named(staging)})
 	out.Health = health
 	return out, errors.Join(err, unknown)
 }

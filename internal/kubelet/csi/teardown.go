@@ -100,7 +100,7 @@ func (v *Volumes) unpublish(ctx context.Context, p *placed, target string) error
 		return failed(err)
 	}
 	err = callWhole(ctx, at, func(ctx context.Context, node csipb.NodeClient) error {
-		_, err := node.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{VolumeId: p.Handle, TargetPath: v.named(at, target)})
+		_, err := node.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{VolumeId: p.Handle, TargetPath: at.named(target)})
 		return err
 	})
 	if err != nil {
@@ -262,7 +262,7 @@ func (v *Volumes) unstageLocked(ctx context.Context, p *placed, target string) e
 	}
 	if can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] { // as when it was staged, unless the driver was replaced
 		err = callWhole(ctx, at, func(ctx context.Context, node csipb.NodeClient) error {
-			_, err := node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: p.Handle, StagingTargetPath: v.named(at, target)})
+			_, err := node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: p.Handle, StagingTargetPath: at.named(target)})
 			return err
 		})
 	}

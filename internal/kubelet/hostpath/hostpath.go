@@ -11,8 +11,7 @@ package hostpath
 import (
 	"path/filepath"
 	"slices"
-
-	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"strings"
 )
 
 // The usual directories.
@@ -21,6 +20,13 @@ const (
 	Logs     = "/var/log"
 	PodLogs  = Logs + "/pods"
 	LogLinks = Logs + "/containers"
+)
+
+// MarkName is the file, which has MarkText, in a directory that a kubelet has made in Logs
+// to mount a real one on in containers. It is covered there.
+const (
+	MarkName = ".coracle"
+	MarkText = "Pods that have /var/log find the logs of pods here. The removal of the last cluster removes this directory.\n"
 )
 
 // Directories are the directories of a kubelet that are not the usual ones. The zero
@@ -72,11 +78,12 @@ func translate(path string, all []moved) string {
 
 // within returns a path relative to a directory that it is, or that it is below.
 func within(dir, path string) (rest string, ok bool) {
-	if path == "" {
+	if !filepath.IsAbs(path) {
 		return "", false
 	}
-	if filepath.Clean(path) == dir {
+	path = filepath.Clean(path)
+	if path == dir {
 		return "", true
 	}
-	return files.Beneath(dir, path)
+	return strings.CutPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }

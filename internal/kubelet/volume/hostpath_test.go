@@ -1,9 +1,11 @@
 package volume
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -134,8 +136,8 @@ func TestUsualPathOfALocalVolume(t *testing.T) {
 	}
 }
 
-// Who has all logs of the machine has those of the pods in their places, if there are
-// directories to mount them on.
+// Who has all logs of the machine has those of the pods in their places. The directories
+// to mount them on are made then, and marked.
 func TestLogsOfTheMachine(t *testing.T) {
 	made := []string{"/var/log/pods", "/var/log/containers"}
 	both := func(at string, readOnly bool) []*runtimeapi.Mount {
@@ -153,14 +155,21 @@ func TestLogsOfTheMachine(t *testing.T) {
 	}{
 		"all":              {"/var/log/", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), made, both("/var/log", false)},
 		"read only":        {"/var/log", v1.VolumeMount{MountPath: "/host/log/", ReadOnly: true}, "", elsewhere(), made, both("/host/log", true)},
-		"one place":        {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), made[:1], both("/var/log", false)[:1]},
-		"no places":        {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), nil, nil},
+		"one place":        {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), made[:1], both("/var/log", false)},
+		"no places":        {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), nil, both("/var/log", false)},
+		"no directory":     {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), []string{"link"}, both("/var/log", false)[1:]},
 		"one of their own": {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "/var/log/pods/", elsewhere(), made, both("/var/log", false)[1:]},
 		"a part":           {"/var/log", v1.VolumeMount{MountPath: "/var/log", SubPath: "apt"}, "", elsewhere(), made, nil},
-		"other logs":       {"/var/log/apt", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), made, nil},
-		"the usual ones":   {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", hostpath.Directories{}, made, nil},
+		"other logs":       {"/var/log/apt", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), nil, nil},
+		"the usual ones":   {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", hostpath.Directories{}, nil, nil},
 	} {
 		disk := &files.Memory{}
+		if slices.Equal(test.made, []string{"link"}) {
+			if err := errors.Join(disk.MkdirAll("/var/log", 0o755), disk.Symlink("/elsewhere", "/var/log/pods")); err != nil {
+				t.Fatal(err)
+			}
+			test.made = nil
+		}
 		for _, dir := range test.made {
 			if err := disk.MkdirAll(dir, 0o755); err != nil {
 				t.Fatal(err)
@@ -192,6 +201,16 @@ func TestLogsOfTheMachine(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, shown); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", name, diff)
+		}
+		for _, m := range test.want {
+			dir := "/var/log/" + filepath.Base(m.GetContainerPath())
+			_, err := disk.Stat(dir + "/.coracle")
+			if mode, _ := disk.Lstat(dir); !mode.IsDir() || (err == nil) == slices.Contains(test.made, dir) {
+				t.Errorf("%s: %s is %s, its mark: %v", name, dir, mode, err)
+			}
+		}
+		if _, err := disk.Stat("/var"); len(test.want)+len(test.made) == 0 && err == nil {
+			t.Errorf("%s: something was made", name)
 		}
 	}
 }

@@ -354,27 +354,10 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		mount.HostPath = host
 		out = append(out, mount)
 		if vol.HostPath != nil && filepath.Clean(host) == hostpath.Logs {
-			logs = append(logs, v.logs(c, mount)...)
+			logs = append(logs, logMounts(v.FS, v.Paths, c, mount)...)
 		}
 	}
 	return append(out, logs...), nil
-}
-
-// logs returns the mounts of the directories of the pods' logs in a container that has the
-// machine's directory of logs, where they usually are. Something can be mounted only where
-// the machine has a directory. A mount of the container's own stays.
-func (v *Manager) logs(c *v1.Container, machine *runtimeapi.Mount) (out []*runtimeapi.Mount) {
-	for _, usual := range []string{hostpath.PodLogs, hostpath.LogLinks} {
-		real := v.Paths.Real(usual)
-		if mode, err := v.FS.Lstat(usual); real == usual || err != nil || !mode.IsDir() {
-			continue
-		}
-		point := filepath.Join(machine.GetContainerPath(), filepath.Base(usual))
-		if !slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return filepath.Join("/", m.MountPath) == point }) {
-			out = append(out, &runtimeapi.Mount{ContainerPath: point, HostPath: real, Readonly: machine.GetReadonly()})
-		}
-	}
-	return out
 }
 
 // remount replaces the bind mount of an earlier instance of the container. The
