@@ -320,24 +320,15 @@ func mountDirectories(dataDir string) (places, roots []string) {
 
 // onThemselves returns those directories that are mounted on themselves, and on which
 // nothing else is mounted.
-func onThemselves(dirs []string) ([]string, error) {
-	points, err := mountinfo.Points()
-	if err != nil {
-		return nil, err
-	}
-	same, err := mountinfo.OnItself()
-	count := func(all []string, dir string) (n int) {
-		for _, point := range all {
-			if point == dir {
-				n++
-			}
+func onThemselves(dirs []string) (own []string, err error) {
+	var errs []error
+	for _, dir := range dirs {
+		is, err := mountinfo.IsOnItself(dir)
+		if errs = append(errs, err); is {
+			own = append(own, dir)
 		}
-		return n
 	}
-	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
-		n := count(same, dir)
-		return n == 0 || n != count(points, dir)
-	}), err
+	return own, errors.Join(errs...)
 }
 
 // realPlaces returns directories, and where those are that links lead to.
@@ -392,23 +383,9 @@ func UnmountCluster(dataDir, runDir string) error {
 // unmountRoots unmounts the root directories of kubelets from themselves, unless
 // something is still mounted below.
 func unmountRoots(roots []string) error {
-	own, err := onThemselves(roots)
-	if err != nil || len(own) == 0 {
-		return err
-	}
-	points, err := mountinfo.Points()
-	if err != nil {
-		return err
-	}
 	var errs []error
-	for _, root := range own {
-		mounts := mountinfo.Below(points, root)
-		if slices.ContainsFunc(mounts, func(m string) bool { return m != root }) {
-			continue
-		}
-		for range mounts {
-			errs = append(errs, mountinfo.Detach(root))
-		}
+	for _, root := range roots {
+		errs = append(errs, mountinfo.DetachFromItself(root))
 	}
 	return errors.Join(errs...)
 }

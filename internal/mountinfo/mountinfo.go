@@ -54,13 +54,47 @@ func at(all []mount, path string) mount {
 	return found
 }
 
-// OnItself returns the mount points at which a directory is mounted on itself, so that
-// its files are the same when it is unmounted.
-func OnItself() ([]string, error) {
+// IsOnItself reports whether a directory is mounted on itself, so that its files are the
+// same when it is unmounted, and nothing else is mounted on it. The path must not have
+// links.
+func IsOnItself(dir string) (bool, error) {
 	all, err := table()
-	return onItself(all), err
+	return isOnItself(all, dir), err
 }
 
+func isOnItself(all []mount, dir string) bool {
+	n := count(onItself(all), dir)
+	return n > 0 && n == count(points(all), dir)
+}
+
+// DetachFromItself unmounts a directory that is mounted on itself, unless something else
+// is mounted on it or below it. The path must not have links.
+func DetachFromItself(dir string) error {
+	all, err := table()
+	if err != nil || !isOnItself(all, dir) {
+		return err
+	}
+	own := Below(points(all), dir)
+	if count(own, dir) != len(own) {
+		return nil
+	}
+	var errs []error
+	for range own {
+		errs = append(errs, Detach(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func count(points []string, point string) (n int) {
+	for _, p := range points {
+		if p == point {
+			n++
+		}
+	}
+	return n
+}
+
+// onItself returns the points of mounts that have a directory on itself.
 func onItself(all []mount) []string {
 	byID := make(map[string]mount, len(all))
 	for _, m := range all {

@@ -57,4 +57,9 @@ func TestOnItself(t *testing.T) {
 	if got, want := onItself(all), []string{"/data/kubelet", "/disk"}; !slices.Equal(got, want) {
 		t.Errorf("on themselves are %q, want %q", got, want)
 	}
+	for dir, want := range map[string]bool{"/data/kubelet": true, "/disk": false, "/data/x": false, "/data": false} { // a disk is below /disk
+		if got := isOnItself(all, dir); got != want {
+			t.Errorf("%s is on itself: %t", dir, got)
+		}
+	}
 }
