@@ -264,6 +264,11 @@ func removeCluster(ctx context.Context, registry host.Registry, rec host.Record,
 		if err := errors.Join(host.RemoveRun(runDir), registry.Delete(rec.Name)); err != nil {
 			return err
 		}
+		if rec.Nodes > 0 {
+			if err := host.RemoveLogDirectories(runDir); err != nil {
+				return err
+			}
+		}
 		return vacate()
 	})
 }

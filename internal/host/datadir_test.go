@@ -415,6 +415,85 @@ func TestRemovalStopsAtMounts(t *testing.T) {
 	}
 }
 
+// The root directory of a kubelet that is mounted on itself is unmounted with what the
+// kubelet has mounted below, and stays while something else is mounted there.
+func TestUnmountsRootsOfKubelets(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	clusterIn(t, dir, "a")
+	mounted := func(source, at, kind string, flags uintptr) string {
+		point := filepath.Join(dir, at)
+		files(t, point, "/")
+		if source == "" {
+			source = point
+		}
+		if err := unix.Mount(source, point, kind, flags, ""); err != nil {
+			t.Skipf("cannot mount here: %v", err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(point, unix.MNT_DETACH) })
+		return point
+	}
+	expect := func(want ...string) {
+		t.Helper()
+		if got, err := mountsBelow(dir); err != nil || !slices.Equal(got, want) {
+			t.Errorf("mounted are %q (%v), want %q", got, err, want)
+		}
+	}
+	first, second := mounted("", "kubelet", "", unix.MS_BIND), mounted("", "nodes/2/kubelet", "", unix.MS_BIND)
+	mounted("none", "kubelet/pods/uid/volumes/secret", "tmpfs", 0)
+	mounted("none", "nodes/2/kubelet/pods/uid/volumes/secret", "tmpfs", 0)
+	disk := mounted("none", "kubelet/disk", "tmpfs", 0)
+	if err := RefuseForeignMounts(dir); err == nil || !strings.Contains(err.Error(), disk+",") {
+		t.Errorf("error: %v", err)
+	}
+	if err := RefuseForeignMountsOf(dir, 2); err != nil {
+		t.Error(err)
+	}
+	if _, err := RemoveNode(dir, dir+"-run", 2); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(second); !os.IsNotExist(err) {
+		t.Errorf("the second kubelet's directory is left: %v", err)
+	}
+	if err := UnmountCluster(dir, dir+"-run"); err != nil {
+		t.Error(err)
+	}
+	expect(first, disk)
+	if err := unix.Unmount(disk, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := UnmountCluster(dir, dir+"-run"); err != nil {
+		t.Error(err)
+	}
+	expect()
+	mounted("", "kubelet", "", unix.MS_BIND)
+	mounted("none", "kubelet", "tmpfs", 0)
+	if err := RefuseForeignMounts(dir); err == nil {
+		t.Error("a disk that is mounted on the root directory is not told of")
+	}
+	if err := UnmountCluster(dir, dir+"-run"); err != nil {
+		t.Error(err)
+	}
+	expect(first, first)
+}
+
+// Directories that kubelets have made for the logs of pods go with the last cluster. What
+// others have made, or written there, stays.
+func TestRemovesLogDirectories(t *testing.T) {
+	dir := t.TempDir()
+	files(t, dir, "made/.coracle", "theirs/", "used/.coracle", "used/x", "other/x", "file")
+	for _, name := range []string{"made", "theirs", "used", "other", "file", "missing"} {
+		if err := removeMarked(filepath.Join(dir, name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"file", "other", "other/x", "theirs", "used", "used/.coracle", "used/x"}, listed(t, dir)); diff != "" {
+		t.Errorf("left are\n%s", diff)
+	}
+}
+
 // Volumes are unmounted where the kubelet has them: also where its directory
 // was moved, with a link in its place, and where its flag names it.
 func TestUnmountsWhereTheKubeletIs(t *testing.T) {

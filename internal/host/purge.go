@@ -14,6 +14,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/clusterdefaults"
 	"github.com/coracle-io/coracle/internal/host/tree"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/mountinfo"
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/sharedfile"
@@ -146,7 +147,9 @@ func removePatterns(dir string, patterns, before []string) error {
 func RemoveNode(dataDir, runDir string, number int) (left []string, err error) {
 	at := furtherNode(number)
 	node, sockets := filepath.Join(dataDir, at), filepath.Join(runDir, strconv.Itoa(number))
-	if err := unmountBelow(append(realPlaces(mountPlaces(filepath.Join(node, "kubelet"), node)), sockets)); err != nil {
+	kubelet := filepath.Join(node, "kubelet")
+	err = errors.Join(unmountBelow(append(realPlaces(mountPlaces(kubelet, node)), sockets)), unmountRoots(realPlaces([]string{kubelet})))
+	if err != nil {
 		return nil, err
 	}
 	if err := tree.Remove(sockets); err != nil {
@@ -259,6 +262,28 @@ func RemoveRun(dir string) error {
 	return nil
 }
 
+// RemoveLogDirectories removes the directories that kubelets have made in the machine's
+// directory of logs (package hostpath), unless there are other clusters: runDir, which is
+// removed, was not the last directory of a cluster's sockets.
+func RemoveLogDirectories(runDir string) error {
+	if _, err := os.Lstat(filepath.Dir(runDir)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(removeMarked(hostpath.PodLogs), removeMarked(hostpath.LogLinks))
+}
+
+// removeMarked removes a directory that has a kubelet's mark and nothing else.
+func removeMarked(dir string) error {
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != hostpath.MarkName {
+		return err
+	}
+	return errors.Join(os.Remove(filepath.Join(dir, hostpath.MarkName)), unix.Rmdir(dir))
+}
+
 // foreignMounts returns the mount points in a cluster's data directory that
 // Coracle did not make, such as a disk for the containers.
 func foreignMounts(dataDir string) ([]string, error) {
@@ -266,14 +291,16 @@ func foreignMounts(dataDir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := mountDirectories(dataDir)
-	return slices.DeleteFunc(mounts, func(m string) bool { return below(m, own) }), nil
+	own, roots := mountDirectories(dataDir)
+	shared, err := onThemselves(roots)
+	return slices.DeleteFunc(mounts, func(m string) bool { return below(m, own) || slices.Contains(shared, m) }), err
 }
 
 // mountDirectories returns the directories below which the kubelet mounts
 // volumes and containerd mounts containers: in the data directory, behind links
-// there, or where the kubelet's root-dir is.
-func mountDirectories(dataDir string) []string {
+// there, or where the kubelet's root-dir is. It also returns the root directories of
+// kubelets, which these may have mounted on themselves.
+func mountDirectories(dataDir string) (places, roots []string) {
 	kubelet := filepath.Join(dataDir, "kubelet")
 	if s, err := ReadSettings(dataDir); err == nil {
 		for _, argument := range s.Options.KubeletArgs {
@@ -282,12 +309,26 @@ func mountDirectories(dataDir string) []string {
 			}
 		}
 	}
-	places := mountPlaces(kubelet, dataDir)
+	places, roots = mountPlaces(kubelet, dataDir), []string{kubelet}
 	for _, dir := range furtherNodes() {
 		node := filepath.Join(dataDir, dir)
-		places = append(places, mountPlaces(filepath.Join(node, "kubelet"), node)...)
+		further := filepath.Join(node, "kubelet")
+		places, roots = append(places, mountPlaces(further, node)...), append(roots, further)
 	}
-	return realPlaces(places)
+	return realPlaces(places), realPlaces(roots)
+}
+
+// onThemselves returns those directories that are mounted on themselves, and on which
+// nothing else is mounted.
+func onThemselves(dirs []string) (own []string, err error) {
+	var errs []error
+	for _, dir := range dirs {
+		is, err := mountinfo.IsOnItself(dir)
+		if errs = append(errs, err); is {
+			own = append(own, dir)
+		}
+	}
+	return own, errors.Join(errs...)
 }
 
 // realPlaces returns directories, and where those are that links lead to.
@@ -335,7 +376,18 @@ func RefuseForeignMountsOf(dataDir string, number int) error {
 // UnmountCluster unmounts what Coracle mounted for a cluster with that data
 // directory, and everything below its run directory, the deepest first.
 func UnmountCluster(dataDir, runDir string) error {
-	return unmountBelow(append(mountDirectories(dataDir), runDir))
+	places, roots := mountDirectories(dataDir)
+	return errors.Join(unmountBelow(append(places, runDir)), unmountRoots(roots))
+}
+
+// unmountRoots unmounts the root directories of kubelets from themselves, unless
+// something is still mounted below.
+func unmountRoots(roots []string) error {
+	var errs []error
+	for _, root := range roots {
+		errs = append(errs, mountinfo.DetachFromItself(root))
+	}
+	return errors.Join(errs...)
 }
 
 // unmountBelow unmounts everything below directories, the deepest first.

@@ -21,6 +21,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cpumanager"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/memorymanager"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
@@ -136,7 +137,7 @@ func (c *Config) Complete() error {
 	if c.NodeName == "" {
 		return fmt.Errorf("the kubelet needs a node name (--hostname-override)")
 	}
-	defaults.Zero(&c.RootDirectory, "/var/lib/kubelet")
+	defaults.Zero(&c.RootDirectory, hostpath.Root)
 	k := &c.Configuration
 	DefaultConfiguration(k)
 	defaults.Zero(&k.ImageServiceEndpoint, k.ContainerRuntimeEndpoint)
@@ -201,7 +202,7 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	defaults.Nil(&k.EnableServer, true)
 	defaults.Nil(&k.FailSwapOn, true)
 	defaults.Zero(&k.ContainerRuntimeEndpoint, "unix:///run/containerd/containerd.sock")
-	defaults.Zero(&k.PodLogsDir, "/var/log/pods")
+	defaults.Zero(&k.PodLogsDir, hostpath.PodLogs)
 	duration(&k.SyncFrequency, time.Minute)
 	duration(&k.FileCheckFrequency, 20*time.Second)
 	duration(&k.HTTPCheckFrequency, 20*time.Second)
@@ -271,6 +272,12 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	defaults.Nil(&k.RegisterNode, true)
 	defaults.Nil(&k.LocalStorageCapacityIsolation, true)
 	defaults.Nil(&k.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 5 * time.Minute})
+}
+
+// paths returns how pods and plugins may name the kubelet's directories.
+func (c *Config) paths() hostpath.Directories {
+	logs := c.Configuration.PodLogsDir
+	return hostpath.New(c.RootDirectory, logs, spec.LogLinkDirectory(logs))
 }
 
 // hostFile reads a file of the machine.

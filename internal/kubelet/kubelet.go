@@ -136,7 +136,7 @@ func New(given Config) (*Kubelet, error) {
 	if k.place, err = k.newPlacement(gates); err != nil {
 		return nil, err
 	}
-	k.plugins = pluginwatcher.New(pluginwatcher.Directory(config.RootDirectory), config.Files, map[string]pluginwatcher.Handler{
+	k.plugins = pluginwatcher.New(pluginwatcher.Directory(config.RootDirectory), config.Files, config.paths(), map[string]pluginwatcher.Handler{
 		registerapi.CSIPlugin: k.volumes.CSI.Drivers(), registerapi.DRAPlugin: k.place.claims.Drivers(),
 	})
 	if k.node, err = k.newNode(facts, gates); err != nil {
@@ -181,11 +181,11 @@ func New(given Config) (*Kubelet, error) {
 func (k *Kubelet) newVolumes(gates *feature.Set) {
 	c := &k.config
 	k.volumes = &volume.Manager{
-		Root: c.RootDirectory, FS: c.Files, Mounter: c.Mounter, Operations: volume.NewOperations(c.Metrics),
+		Root: c.RootDirectory, Paths: c.paths(), FS: c.Files, Mounter: c.Mounter, Operations: volume.NewOperations(c.Metrics),
 		Node: func() *v1.Node { return k.node.Node() }, Recorder: k.recorder,
 	}
 	config := csi.Config{
-		Root: c.RootDirectory, NodeName: c.NodeName, FS: c.Files, Mounter: c.Mounter, Client: c.Client, Recorder: k.recorder,
+		Root: c.RootDirectory, Paths: c.paths(), NodeName: c.NodeName, FS: c.Files, Mounter: c.Mounter, Client: c.Client, Recorder: k.recorder,
 		Health: gates.Enabled(feature.CSIVolumeHealth),
 		Node:   func() *v1.Node { return k.node.Node() }, Report: func() { k.node.Update() }, Wake: func(uid types.UID) { k.pods.Refresh(uid) },
 		Unmounted: k.volumes.Unmounted,
@@ -332,8 +332,8 @@ func (k *Kubelet) run(ctx context.Context) error {
 	if err := k.checkCgroupDriver(ctx); err != nil {
 		return err
 	}
-	if err := k.config.Files.MkdirAll(k.config.RootDirectory, 0o750); err != nil {
-		return fmt.Errorf("make the kubelet's folder: %w", err)
+	if err := k.config.makeDirectories(); err != nil {
+		return err
 	}
 	k.images.Recover(ctx)
 	if err := k.place.recover(ctx); err != nil {

@@ -91,7 +91,7 @@ func (k *Kubelet) newPlacement(gates *feature.Set) (*placement, error) {
 	p := &placement{health: gates.Enabled(feature.ResourceHealthStatus), fixed: fixedResources(c)}
 	occupying, ready := func() []*v1.Pod { return k.pods.Occupying() }, func() bool { return k.pods.Ready() }
 	devices := devicemanager.Config{
-		Dir: filepath.Join(config.RootDirectory, "device-plugins"), Files: config.Files, Metrics: config.Metrics,
+		Dir: filepath.Join(config.RootDirectory, "device-plugins"), Files: config.Files, Paths: config.paths(), Metrics: config.Metrics,
 		Changed: func() { k.node.Update() }, Wake: func(uid types.UID) { k.pods.Wake(uid) }, SourcesReady: ready, Active: occupying,
 	}
 	if machine != nil && len(machine.Nodes) <= maxHintNodes {

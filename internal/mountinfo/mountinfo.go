@@ -6,19 +6,112 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
+// mount is a line of the table.
+type mount struct {
+	id, parent, device string
+	root               string // what is mounted: a path in the file system of the device
+	point              string
+	shared             bool
+}
+
 // Points returns the mount points of this process, parents first.
 func Points() ([]string, error) {
-	table, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
+	all, err := table()
+	return points(all), err
+}
+
+func points(all []mount) []string {
+	out := make([]string, len(all))
+	for i, m := range all {
+		out[i] = m.point
 	}
-	return parse(string(table)), nil
+	slices.Sort(out)
+	return out
+}
+
+// Shared reports whether what is mounted below a path reaches the peers of its mount,
+// such as the containers that have the path. The path must not have links.
+func Shared(path string) (bool, error) {
+	all, err := table()
+	return at(all, path).shared, err
+}
+
+// at returns the mount on which a path is.
+func at(all []mount, path string) mount {
+	var found mount
+	for _, m := range all { // of several at one point, the last one covers the others
+		if len(m.point) >= len(found.point) && (path == m.point || strings.HasPrefix(path, strings.TrimSuffix(m.point, "/")+"/")) {
+			found = m
+		}
+	}
+	return found
+}
+
+// IsOnItself reports whether a directory is mounted on itself, so that its files are the
+// same when it is unmounted, and nothing else is mounted on it. The path must not have
+// links.
+func IsOnItself(dir string) (bool, error) {
+	all, err := table()
+	return isOnItself(all, dir), err
+}
+
+func isOnItself(all []mount, dir string) bool {
+	n := count(onItself(all), dir)
+	return n > 0 && n == count(points(all), dir)
+}
+
+// DetachFromItself unmounts a directory that is mounted on itself, unless something else
+// is mounted on it or below it. The path must not have links.
+func DetachFromItself(dir string) error {
+	all, err := table()
+	if err != nil || !isOnItself(all, dir) {
+		return err
+	}
+	own := Below(points(all), dir)
+	if count(own, dir) != len(own) {
+		return nil
+	}
+	var errs []error
+	for range own {
+		errs = append(errs, Detach(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func count(points []string, point string) (n int) {
+	for _, p := range points {
+		if p == point {
+			n++
+		}
+	}
+	return n
+}
+
+// onItself returns the points of mounts that have a directory on itself.
+func onItself(all []mount) []string {
+	byID := make(map[string]mount, len(all))
+	for _, m := range all {
+		byID[m.id] = m
+	}
+	var out []string
+	for _, m := range all {
+		below, known := byID[m.parent]
+		if !known || m.id == m.parent || m.device != below.device {
+			continue
+		}
+		if rest, err := filepath.Rel(below.point, m.point); err == nil && filepath.Join(below.root, rest) == m.root {
+			out = append(out, m.point)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // Below returns those points that are a directory or below it.
@@ -43,17 +136,33 @@ func Detach(point string) error {
 	return &fs.PathError{Op: "unmount", Path: point, Err: err}
 }
 
-// parse returns the mount points of a table (proc_pid_mountinfo(5)), in which
+func table() ([]mount, error) {
+	raw, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return parse(string(raw)), nil
+}
+
+// parse returns the mounts of a table (proc_pid_mountinfo(5)), in which
 // space, tab, newline and backslash are octal escapes.
-func parse(table string) []string {
+func parse(table string) []mount {
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	var points []string
+	var out []mount
 	for line := range strings.Lines(table) {
 		// File names may contain other white space.
-		if fields := strings.Split(line, " "); len(fields) > 4 {
-			points = append(points, unescape.Replace(fields[4]))
+		fields := strings.Split(line, " ")
+		if len(fields) <= 4 {
+			continue
 		}
+		m := mount{id: fields[0], parent: fields[1], device: fields[2], root: unescape.Replace(fields[3]), point: unescape.Replace(fields[4])}
+		for _, field := range fields[min(len(fields), 6):] {
+			if field == "-" { // the end of the optional fields
+				break
+			}
+			m.shared = m.shared || strings.HasPrefix(field, "shared:")
+		}
+		out = append(out, m)
 	}
-	slices.Sort(points)
-	return points
+	return out
 }

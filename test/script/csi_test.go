@@ -35,6 +35,27 @@ func csiDriver(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Defer(stop)
 }
 
+// driverInPod is the first argument of the program of these tests where it is a CSI
+// driver in a pod instead: the socket's directory, that of registrations and that of its
+// volumes follow.
+const driverInPod = "csi-driver-in-pod"
+
+// serveInPod serves a CSI driver, whose volumes are directories, until the process ends.
+func serveInPod(args []string) error {
+	const name = "dir.csi.test"
+	driver := &csitest.Driver{Name: name, NodeID: "node-1", Dir: args[2], FS: files.OS{}, Mounter: files.OS{}}
+	endpoint, registration := filepath.Join(args[0], "csi.sock"), filepath.Join(args[1], name+"-reg.sock")
+	for _, path := range []string{endpoint, registration} { // of the container before
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+	}
+	if _, err := driver.Serve(endpoint, registration); err != nil {
+		return err
+	}
+	select {}
+}
+
 // placeLoop makes a loop device for a file, which the session detaches at its end,
 // and bind-mounts it on target. A target that is placed stays as it is.
 func placeLoop(ts *testscript.TestScript, image, target string) error {

@@ -22,7 +22,13 @@ import (
 	"github.com/coracle-io/coracle/test/mark"
 )
 
-func TestMain(m *testing.M) { os.Exit(mark.Main(m)) }
+func TestMain(m *testing.M) {
+	if len(os.Args) == 5 && os.Args[1] == driverInPod {
+		fmt.Fprintln(os.Stderr, serveInPod(os.Args[2:]))
+		os.Exit(1)
+	}
+	os.Exit(mark.Main(m))
+}
 
 // underTest returns the root of the repository and the program that is tested.
 func underTest(t *testing.T) (root, binary string) {
@@ -52,6 +58,10 @@ func TestSessionsAlone(t *testing.T) { runSessions(t, "testdata/alone") }
 
 func runSessions(t *testing.T, dir string) {
 	root, binary := underTest(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
 		WorkdirRoot:         os.TempDir(), // with short paths, because sockets are in it
@@ -69,6 +79,7 @@ func runSessions(t *testing.T, dir string) {
 			env.Setenv("HOME", home)
 			env.Setenv(mark.Variable, os.Getenv(mark.Variable))
 			env.Setenv("CLUSTER", name)
+			env.Setenv("TESTS", self)
 			env.Setenv("EXAMPLES", filepath.Join(root, "examples"))
 			for name, beginning := range ranges() {
 				env.Setenv(name, beginning)

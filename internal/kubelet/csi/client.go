@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/printable"
 )
 
@@ -40,9 +41,23 @@ func checkDriver(name string) error {
 	return nil
 }
 
+// endpoint is where a driver answers.
+type endpoint struct {
+	socket string
+	paths  *hostpath.Directories // the driver knows them by their usual paths; nil: by the real ones
+}
+
+// named returns the path by which the driver knows one of the kubelet.
+func (e endpoint) named(path string) string {
+	if e.paths == nil {
+		return path
+	}
+	return e.paths.Usual(path)
+}
+
 // call connects to the driver, and calls f within callTimeout. It bounds the
 // text of an error.
-func call(ctx context.Context, endpoint string, f func(ctx context.Context, node csipb.NodeClient) error) error {
+func call(ctx context.Context, at endpoint, f func(ctx context.Context, node csipb.NodeClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///localhost",
@@ -50,7 +65,7 @@ func call(ctx context.Context, endpoint string, f func(ctx context.Context, node
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", endpoint)
+			return (&net.Dialer{}).DialContext(ctx, "unix", at.socket)
 		}))
 	if err != nil {
 		return err
@@ -67,11 +82,11 @@ func call(ctx context.Context, endpoint string, f func(ctx context.Context, node
 // callWhole is call for what changes the node. Once begun, the end of ctx does not
 // interrupt it: the driver may be making or growing a file system. A driver that hangs
 // is left after callTimeout.
-func callWhole(ctx context.Context, endpoint string, f func(ctx context.Context, node csipb.NodeClient) error) error {
+func callWhole(ctx context.Context, at endpoint, f func(ctx context.Context, node csipb.NodeClient) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return call(context.WithoutCancel(ctx), endpoint, f)
+	return call(context.WithoutCancel(ctx), at, f)
 }
 
 // isFinal reports whether a call that failed has had no effect. After other
@@ -93,9 +108,9 @@ func isFinal(err error) bool {
 // has.
 type capabilities map[csipb.NodeServiceCapability_RPC_Type]bool
 
-func askCapabilities(ctx context.Context, endpoint string) (capabilities, error) {
+func askCapabilities(ctx context.Context, at endpoint) (capabilities, error) {
 	out := capabilities{}
-	err := call(ctx, endpoint, func(ctx context.Context, node csipb.NodeClient) error {
+	err := call(ctx, at, func(ctx context.Context, node csipb.NodeClient) error {
 		answer, err := node.NodeGetCapabilities(ctx, &csipb.NodeGetCapabilitiesRequest{})
 		for _, c := range answer.GetCapabilities() {
 			out[c.GetRpc().GetType()] = true

@@ -19,6 +19,9 @@
 //	          the pod ends: NodeUnpublish ─► no record ─► the last user is gone: NodeUnstage ─► no stage record
 //	                                                                                            └─► not in use
 //
+// All paths here and in the records are real ones. A driver that has named its socket by
+// a usual path that is not real gets usual paths in every call (package hostpath).
+//
 // A driver may hang, fail or lie. Every call has a bound, a volume has a lock of
 // its own, and nothing is ever removed but empty directories and the records.
 package csi
@@ -45,11 +48,13 @@ import (
 	"github.com/coracle-io/coracle/internal/csivolume"
 	"github.com/coracle-io/coracle/internal/gates"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 )
 
 // Config configures Volumes.
 type Config struct {
-	Root     string // of the kubelet
+	Root     string               // of the kubelet
+	Paths    hostpath.Directories // how drivers may name what is in Root
 	NodeName string
 	FS       files.FS
 	Mounter  files.Mounter

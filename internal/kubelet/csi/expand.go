@@ -105,7 +105,7 @@ func (m *mount) expand(ctx context.Context, path string) error {
 	}
 	err = callWhole(ctx, m.endpoint, func(ctx context.Context, node csipb.NodeClient) error {
 		_, err := node.NodeExpandVolume(ctx, &csipb.NodeExpandVolumeRequest{
-			VolumeId: m.record.Handle, VolumePath: path, StagingTargetPath: m.staging(), Secrets: secrets, VolumeCapability: m.capability(),
+			VolumeId: m.record.Handle, VolumePath: m.endpoint.named(path), StagingTargetPath: m.endpoint.named(m.staging()), Secrets: secrets, VolumeCapability: m.capability(),
 			CapacityRange: &csipb.CapacityRange{RequiredBytes: amount.Value(size)},
 		})
 		return err

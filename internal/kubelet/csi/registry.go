@@ -34,7 +34,7 @@ type Registry struct {
 
 // driver is a registered driver.
 type driver struct {
-	endpoint string
+	endpoint endpoint
 	version  *version.Version
 	asked    time.Time // when it was last asked about the node
 	node     types.UID // the Node object that shows it
@@ -52,15 +52,23 @@ func (r *Registry) node() types.UID {
 	return ""
 }
 
-// endpoint returns the socket of a driver.
-func (r *Registry) endpoint(name string) (string, error) {
+// endpoint returns where a driver answers.
+func (r *Registry) endpoint(name string) (endpoint, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := r.drivers[name]
 	if d == nil {
-		return "", fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
+		return endpoint{}, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 	}
 	return d.endpoint, nil
+}
+
+// at returns where a plugin answers.
+func (r *Registry) at(p pluginwatcher.Plugin) endpoint {
+	if p.Usual {
+		return endpoint{p.Endpoint, &r.volumes.Paths}
+	}
+	return endpoint{socket: p.Endpoint}
 }
 
 // Has reports whether a driver is registered.
@@ -110,7 +118,8 @@ func (r *Registry) Register(ctx context.Context, p pluginwatcher.Plugin) error {
 	if err != nil {
 		return err
 	}
-	about, err := askNode(ctx, p.Endpoint)
+	at := r.at(p)
+	about, err := askNode(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -119,7 +128,7 @@ func (r *Registry) Register(ctx context.Context, p pluginwatcher.Plugin) error {
 		return fmt.Errorf("error updating CSINode object with CSI driver node info: %w", err)
 	}
 	r.mu.Lock()
-	r.drivers[p.Name] = &driver{endpoint: p.Endpoint, version: highest, asked: time.Now(), node: node}
+	r.drivers[p.Name] = &driver{endpoint: at, version: highest, asked: time.Now(), node: node}
 	r.mu.Unlock()
 	r.volumes.wakePods(p.Name)
 	r.volumes.again.Store(true)
@@ -131,7 +140,7 @@ func (r *Registry) Register(ctx context.Context, p pluginwatcher.Plugin) error {
 func (r *Registry) Deregister(ctx context.Context, p pluginwatcher.Plugin) {
 	r.mu.Lock()
 	known := r.drivers[p.Name]
-	if known == nil || known.endpoint != p.Endpoint {
+	if known == nil || known.endpoint != r.at(p) {
 		r.mu.Unlock()
 		return
 	}
@@ -149,9 +158,9 @@ const (
 )
 
 // askNode asks a driver about the node.
-func askNode(ctx context.Context, endpoint string) (*csipb.NodeGetInfoResponse, error) {
+func askNode(ctx context.Context, at endpoint) (*csipb.NodeGetInfoResponse, error) {
 	var about *csipb.NodeGetInfoResponse
-	err := call(ctx, endpoint, func(ctx context.Context, node csipb.NodeClient) (err error) {
+	err := call(ctx, at, func(ctx context.Context, node csipb.NodeClient) (err error) {
 		about, err = node.NodeGetInfo(ctx, &csipb.NodeGetInfoRequest{})
 		return err
 	})
@@ -254,14 +263,14 @@ func (r *Registry) expired(name string, d *driver) bool {
 
 // ask updates what the CSINode and Node objects say about a driver.
 func (r *Registry) ask(ctx context.Context, name string) {
-	endpoint, err := r.endpoint(name)
+	at, err := r.endpoint(name)
 	if err != nil {
 		return // it is gone
 	}
 	node := r.node()
-	about, err := askNode(ctx, endpoint)
+	about, err := askNode(ctx, at)
 	if err == nil {
-		if again, gone := r.endpoint(name); gone != nil || again != endpoint {
+		if again, gone := r.endpoint(name); gone != nil || again != at {
 			return
 		}
 		err = r.install(ctx, name, about)
@@ -274,7 +283,7 @@ func (r *Registry) ask(ctx context.Context, name string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if d := r.drivers[name]; d != nil && d.endpoint == endpoint {
+	if d := r.drivers[name]; d != nil && d.endpoint == at {
 		d.node = node
 	}
 }

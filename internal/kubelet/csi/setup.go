@@ -28,7 +28,7 @@ type mount struct {
 	pod          *v1.Pod
 	source       Source
 	record       record
-	endpoint     string
+	endpoint     endpoint
 	object       *storagev1.CSIDriver // nil: the driver has none
 	capabilities capabilities
 	attachment   map[string]string // that the driver gave when it attached the volume
@@ -335,7 +335,7 @@ func (m *mount) stage(ctx context.Context) error {
 	}
 	return callWhole(ctx, m.endpoint, func(ctx context.Context, node csipb.NodeClient) error {
 		_, err := node.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
-			VolumeId: m.record.Handle, PublishContext: m.attachment, StagingTargetPath: path, VolumeCapability: m.capability(),
+			VolumeId: m.record.Handle, PublishContext: m.attachment, StagingTargetPath: m.endpoint.named(path), VolumeCapability: m.capability(),
 			Secrets: secrets, VolumeContext: m.source.PV.Spec.CSI.VolumeAttributes,
 		})
 		return err
@@ -365,7 +365,7 @@ func (m *mount) publish(ctx context.Context) error {
 	m.called = true
 	return callWhole(ctx, m.endpoint, func(ctx context.Context, node csipb.NodeClient) error {
 		_, err := node.NodePublishVolume(ctx, &csipb.NodePublishVolumeRequest{
-			VolumeId: m.record.Handle, PublishContext: m.attachment, StagingTargetPath: m.staging(), TargetPath: m.target(),
+			VolumeId: m.record.Handle, PublishContext: m.attachment, StagingTargetPath: m.endpoint.named(m.staging()), TargetPath: m.endpoint.named(m.target()),
 			VolumeCapability: m.capability(), Readonly: m.source.readOnly(), Secrets: secrets, VolumeContext: attributes,
 		})
 		return err

@@ -48,11 +48,11 @@ func (v *Volumes) Usage(ctx context.Context, uid types.UID, name string) (*Usage
 	if err != nil {
 		return nil, err
 	}
-	endpoint, err := v.drivers.endpoint(r.Driver)
+	at, err := v.drivers.endpoint(r.Driver)
 	if err != nil {
 		return nil, err
 	}
-	can, err := askCapabilities(ctx, endpoint)
+	can, err := askCapabilities(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (v *Volumes) Usage(ctx context.Context, uid types.UID, name string) (*Usage
 	}
 	out, err := &Usage{}, ErrNoUsage
 	if can[csipb.NodeServiceCapability_RPC_GET_VOLUME_STATS] {
-		out, err = askUsage(ctx, endpoint, &csipb.NodeGetVolumeStatsRequest{VolumeId: r.Handle, VolumePath: target, StagingTargetPath: staging})
+		out, err = askUsage(ctx, at, &csipb.NodeGetVolumeStatsRequest{VolumeId: r.Handle, VolumePath: at.named(target), StagingTargetPath: at.named(staging)})
 	}
 	if !v.Health || !can[csipb.NodeServiceCapability_RPC_GET_VOLUME_HEALTH] {
 		return out, err
@@ -70,14 +70,14 @@ func (v *Volumes) Usage(ctx context.Context, uid types.UID, name string) (*Usage
 	if errors.Is(err, ErrNoUsage) {
 		err = nil
 	}
-	health, unknown := askHealth(ctx, endpoint, &csipb.NodeGetVolumeHealthRequest{VolumeId: r.Handle, VolumePublishPath: target, StagingTargetPath: staging})
+	health, unknown := askHealth(ctx, at, &csipb.NodeGetVolumeHealthRequest{VolumeId: r.Handle, VolumePublishPath: at.named(target), StagingTargetPath: at.named(staging)})
 	out.Health = health
 	return out, errors.Join(err, unknown)
 }
 
-func askUsage(ctx context.Context, endpoint string, request *csipb.NodeGetVolumeStatsRequest) (*Usage, error) {
+func askUsage(ctx context.Context, at endpoint, request *csipb.NodeGetVolumeStatsRequest) (*Usage, error) {
 	var answer *csipb.NodeGetVolumeStatsResponse
-	err := call(ctx, endpoint, func(ctx context.Context, node csipb.NodeClient) (err error) {
+	err := call(ctx, at, func(ctx context.Context, node csipb.NodeClient) (err error) {
 		answer, err = node.NodeGetVolumeStats(ctx, request)
 		return err
 	})
@@ -87,9 +87,9 @@ func askUsage(ctx context.Context, endpoint string, request *csipb.NodeGetVolume
 	return usageOf(answer.GetUsage())
 }
 
-func askHealth(ctx context.Context, endpoint string, request *csipb.NodeGetVolumeHealthRequest) (*Health, error) {
+func askHealth(ctx context.Context, at endpoint, request *csipb.NodeGetVolumeHealthRequest) (*Health, error) {
 	var answer *csipb.NodeGetVolumeHealthResponse
-	err := call(ctx, endpoint, func(ctx context.Context, node csipb.NodeClient) (err error) {
+	err := call(ctx, at, func(ctx context.Context, node csipb.NodeClient) (err error) {
 		answer, err = node.NodeGetVolumeHealth(ctx, request)
 		return err
 	})

@@ -88,7 +88,7 @@ func (v *Volumes) unpublish(ctx context.Context, p *placed, target string) error
 	failed := func(err error) error {
 		return &Failure{Step: "UnmountVolume.TearDown", Volume: name, Err: err}
 	}
-	endpoint, err := v.drivers.endpoint(p.Driver)
+	at, err := v.drivers.endpoint(p.Driver)
 	if err != nil {
 		return failed(err)
 	}
@@ -99,8 +99,8 @@ func (v *Volumes) unpublish(ctx context.Context, p *placed, target string) error
 	if err := v.unmountBelow(target, false); err != nil {
 		return failed(err)
 	}
-	err = callWhole(ctx, endpoint, func(ctx context.Context, node csipb.NodeClient) error {
-		_, err := node.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{VolumeId: p.Handle, TargetPath: target})
+	err = callWhole(ctx, at, func(ctx context.Context, node csipb.NodeClient) error {
+		_, err := node.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{VolumeId: p.Handle, TargetPath: at.named(target)})
 		return err
 	})
 	if err != nil {
@@ -252,17 +252,17 @@ func (v *Volumes) unstageLocked(ctx context.Context, p *placed, target string) e
 	failed := func(err error) error {
 		return &Failure{Step: "UnmountDevice", Volume: string(p.volume()), Err: err}
 	}
-	endpoint, err := v.drivers.endpoint(p.Driver)
+	at, err := v.drivers.endpoint(p.Driver)
 	if err != nil {
 		return failed(err)
 	}
-	can, err := askCapabilities(ctx, endpoint)
+	can, err := askCapabilities(ctx, at)
 	if err != nil {
 		return failed(err)
 	}
 	if can[csipb.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME] { // as when it was staged, unless the driver was replaced
-		err = callWhole(ctx, endpoint, func(ctx context.Context, node csipb.NodeClient) error {
-			_, err := node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: p.Handle, StagingTargetPath: target})
+		err = callWhole(ctx, at, func(ctx context.Context, node csipb.NodeClient) error {
+			_, err := node.NodeUnstageVolume(ctx, &csipb.NodeUnstageVolumeRequest{VolumeId: p.Handle, StagingTargetPath: at.named(target)})
 			return err
 		})
 	}

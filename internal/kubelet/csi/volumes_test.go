@@ -425,10 +425,10 @@ func TestDriversAreNotInterrupted(t *testing.T) {
 	}
 	b.nothingLeft()
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := callWhole(ctx, "/nowhere", func(ctx context.Context, _ csipb.NodeClient) error { cancel(); return ctx.Err() }); err != nil {
+	if err := callWhole(ctx, endpoint{socket: "/nowhere"}, func(ctx context.Context, _ csipb.NodeClient) error { cancel(); return ctx.Err() }); err != nil {
 		t.Errorf("a call is interrupted: %v", err)
 	}
-	if err := callWhole(ctx, "/nowhere", func(context.Context, csipb.NodeClient) error { t.Error("a call begins after the end"); return nil }); !errors.Is(err, context.Canceled) {
+	if err := callWhole(ctx, endpoint{socket: "/nowhere"}, func(context.Context, csipb.NodeClient) error { t.Error("a call begins after the end"); return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("a call after the end: %v", err)
 	}
 }

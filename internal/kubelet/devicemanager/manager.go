@@ -32,6 +32,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/devicemanager/checkpoint"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/kubelet/topologymanager"
 	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
@@ -51,7 +52,8 @@ const stopGracePeriod = 5 * time.Minute
 type Config struct {
 	Dir     string // of the sockets and the checkpoint
 	Files   files.FS
-	Nodes   []int // the machine's NUMA nodes
+	Paths   hostpath.Directories // how plugins may name directories of the kubelet
+	Nodes   []int                // the machine's NUMA nodes
 	Metrics prometheus.Registerer
 	// Changed is called when capacities have changed.
 	Changed func()

@@ -19,6 +19,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/checksum"
 	"github.com/coracle-io/coracle/internal/kubelet/devicemanager/checkpoint"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/kubelet/topologymanager"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -69,6 +70,22 @@ func TestContainerGetsDevices(t *testing.T) {
 	}
 	if m, ok := n.Manages(devices), n.Manages("example.com/other"); !m || ok {
 		t.Errorf("manages %t, another one %t", m, ok)
+	}
+}
+
+// What a plugin names by the usual directory of the kubelet is in the real one.
+func TestPathsOfDevices(t *testing.T) {
+	config := &runtimeapi.ContainerConfig{}
+	configure(config, []*pluginapi.ContainerAllocateResponse{{
+		Mounts:  []*pluginapi.Mount{{ContainerPath: "/a", HostPath: "/var/lib/kubelet/plugins/a"}, {ContainerPath: "/b", HostPath: "/usr/lib/b"}},
+		Devices: []*pluginapi.DeviceSpec{{ContainerPath: "/dev/a", HostPath: "/var/lib/kubelet/device-plugins/a"}, {ContainerPath: "/dev/b", HostPath: "/dev/null"}},
+	}}, hostpath.New("/data/kubelet", hostpath.PodLogs, hostpath.LogLinks))
+	want := &runtimeapi.ContainerConfig{
+		Mounts:  []*runtimeapi.Mount{{ContainerPath: "/a", HostPath: "/data/kubelet/plugins/a"}, {ContainerPath: "/b", HostPath: "/usr/lib/b"}},
+		Devices: []*runtimeapi.Device{{ContainerPath: "/dev/a", HostPath: "/data/kubelet/device-plugins/a"}, {ContainerPath: "/dev/b", HostPath: "/dev/null"}},
+	}
+	if config.String() != want.String() {
+		t.Errorf("the configuration is\n%v, want\n%v", config, want)
 	}
 }
 

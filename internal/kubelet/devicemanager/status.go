@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 )
 
 // Capacity returns how many devices the node has, and how many of them are
@@ -61,7 +63,7 @@ func (m *Manager) Start(ctx context.Context, pod *v1.Pod, c *v1.Container, confi
 			return err
 		}
 	}
-	configure(config, answers)
+	configure(config, answers, m.config.Paths)
 	return nil
 }
 
@@ -69,8 +71,9 @@ func (m *Manager) Start(ctx context.Context, pod *v1.Pod, c *v1.Container, confi
 func (r *resource) prepares() bool { return r != nil && r.options.GetPreStartRequired() }
 
 // configure adds what plugins have answered to the configuration of a container.
+// Plugins may name paths of the machine by the usual directories of the kubelet.
 // The container's own variables, and what the first plugin says, take precedence.
-func configure(config *runtimeapi.ContainerConfig, answers []*pluginapi.ContainerAllocateResponse) {
+func configure(config *runtimeapi.ContainerConfig, answers []*pluginapi.ContainerAllocateResponse, paths hostpath.Directories) {
 	var envs []*runtimeapi.KeyValue
 	for _, a := range answers {
 		for _, key := range sortedKeys(a.GetEnvs()) {
@@ -80,12 +83,12 @@ func configure(config *runtimeapi.ContainerConfig, answers []*pluginapi.Containe
 		}
 		for _, mount := range a.GetMounts() {
 			if !slices.ContainsFunc(config.Mounts, func(m *runtimeapi.Mount) bool { return m.GetContainerPath() == mount.GetContainerPath() }) {
-				config.Mounts = append(config.Mounts, &runtimeapi.Mount{ContainerPath: mount.GetContainerPath(), HostPath: mount.GetHostPath(), Readonly: mount.GetReadOnly()})
+				config.Mounts = append(config.Mounts, &runtimeapi.Mount{ContainerPath: mount.GetContainerPath(), HostPath: paths.Real(mount.GetHostPath()), Readonly: mount.GetReadOnly()})
 			}
 		}
 		for _, d := range a.GetDevices() {
 			if !slices.ContainsFunc(config.Devices, func(have *runtimeapi.Device) bool { return have.GetContainerPath() == d.GetContainerPath() }) {
-				config.Devices = append(config.Devices, &runtimeapi.Device{ContainerPath: d.GetContainerPath(), HostPath: d.GetHostPath(), Permissions: d.GetPermissions()})
+				config.Devices = append(config.Devices, &runtimeapi.Device{ContainerPath: d.GetContainerPath(), HostPath: paths.Real(d.GetHostPath()), Permissions: d.GetPermissions()})
 			}
 		}
 		for _, key := range sortedKeys(a.GetAnnotations()) {

@@ -90,7 +90,8 @@ type Socket struct {
 
 // Mounter mounts file systems.
 type Mounter interface {
-	// Mount mounts source on target. fstype and options have the form of mount(8).
+	// Mount mounts source on target. fstype and options have the form of mount(8). The
+	// option shared alone mounts nothing, and makes the mount on target a shared one.
 	Mount(source, target, fstype string, options []string) error
 	// BindBeneath bind-mounts the path sub below root on target. If sub is
 	// missing, it is created as a directory with root's permissions. No link is
@@ -105,4 +106,7 @@ type Mounter interface {
 	// IsMountPoint reports whether something is mounted on path, which may be missing.
 	// It does not read the list of all mounts, which may be long.
 	IsMountPoint(path string) (bool, error)
+	// IsShared reports whether what is mounted below path reaches the containers that
+	// have path with the propagation Bidirectional or HostToContainer.
+	IsShared(path string) (bool, error)
 }

@@ -242,6 +242,51 @@ func TestMountsBelowALink(t *testing.T) {
 	}
 }
 
+// A directory is mounted on itself and made shared as the kubelet does it, behind a link,
+// too. The file system in memory does the same.
+func TestShared(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "real/pods/file"), "x")
+	link(t, "real", filepath.Join(dir, "link"))
+	memory := &Memory{}
+	for name, m := range map[string]Mounter{"real": OS{}, "link": OS{}, "memory": memory} {
+		root := filepath.Join(dir, name)
+		if name == "memory" {
+			root = filepath.Join(dir, "real")
+		}
+		if shared, err := m.IsShared(filepath.Dir(root)); err != nil || shared {
+			t.Skipf("%s: temporary files are on a shared mount: %v", name, err)
+		}
+		if err := m.Mount(root, root, "", []string{"bind"}); err != nil {
+			t.Fatal(err)
+		}
+		if shared, err := m.IsShared(root); err != nil || shared {
+			t.Errorf("%s: shared before it was made so (%v)", name, err)
+		}
+		if err := m.Mount("none", root, "", []string{"shared"}); err != nil {
+			t.Error(err)
+		}
+		for _, path := range []string{root, filepath.Join(root, "pods")} {
+			if shared, err := m.IsShared(path); err != nil || !shared {
+				t.Errorf("%s: %s is not shared (%v)", name, path, err)
+			}
+		}
+		real := filepath.Join(dir, "real") // Unmount follows no link
+		if err := m.Unmount(real); err != nil {
+			t.Fatal(err)
+		}
+		if shared, err := m.IsShared(real); err != nil || shared {
+			t.Errorf("%s: shared after the end (%v)", name, err)
+		}
+	}
+	if err := memory.Mount("none", "/nothing", "", []string{"shared"}); err == nil {
+		t.Error("what is not mounted is shared")
+	}
+}
+
 // A file that has the content already is not written again.
 func TestReplaceOfAnEqualFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")

@@ -19,7 +19,8 @@ type Memory struct {
 	nodes    map[string]node
 	children map[string]map[string]bool // paths directly in a directory
 	mounts   map[string]string
-	devices  int // how many were made
+	shared   map[string]bool // mount points
+	devices  int             // how many were made
 }
 
 type node struct {
@@ -394,9 +395,19 @@ func (m *Memory) Sockets(string, int) ([]Socket, error) { return nil, nil }
 func (m *Memory) Watch(string) (<-chan struct{}, func()) { return nil, func() {} }
 
 // Mount implements Mounter.
-func (m *Memory) Mount(source, target, _ string, _ []string) error {
+func (m *Memory) Mount(source, target, _ string, options []string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if slices.Equal(options, []string{"shared"}) {
+		if _, mounted := m.mounts[target]; !mounted {
+			return &fs.PathError{Op: "mount", Path: target, Err: syscall.EINVAL}
+		}
+		if m.shared == nil {
+			m.shared = make(map[string]bool)
+		}
+		m.shared[target] = true
+		return nil
+	}
 	if m.mounts == nil {
 		m.mounts = make(map[string]string)
 	}
@@ -414,6 +425,7 @@ func (m *Memory) Unmount(target string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.mounts, target)
+	delete(m.shared, target)
 	return nil
 }
 
@@ -437,4 +449,16 @@ func (m *Memory) IsMountPoint(path string) (bool, error) {
 	defer m.mu.Unlock()
 	_, mounted := m.mounts[path]
 	return mounted, nil
+}
+
+// IsShared implements Mounter.
+func (m *Memory) IsShared(path string) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for {
+		if _, mounted := m.mounts[path]; mounted || path == "/" {
+			return m.shared[path], nil
+		}
+		path = filepath.Dir(path)
+	}
 }

@@ -185,6 +185,8 @@ func (OS) Mount(source, target, fstype string, options []string) error {
 			flags |= unix.MS_NODIRATIME
 		case "relatime":
 			flags |= unix.MS_RELATIME
+		case "shared":
+			flags |= unix.MS_SHARED
 		case "rw":
 		case "remount":
 			flags |= unix.MS_REMOUNT
@@ -324,4 +326,13 @@ func (m OS) IsMountPoint(path string) (bool, error) {
 	}
 	points, err := m.Below(path)
 	return slices.Contains(points, path), err
+}
+
+// IsShared implements Mounter by /proc/self/mountinfo.
+func (OS) IsShared(path string) (bool, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return false, fmt.Errorf("find the mount of %s: %w", path, err)
+	}
+	return mountinfo.Shared(real)
 }

@@ -154,13 +154,13 @@ func TestLogLinks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for link, target := range map[string]string{"stays.log": "/logs/0.log", "goes.log": "/logs/1.log", "theirs": "/logs/1.log"} {
+		for link, target := range map[string]string{"stays.log": "/logs/0.log", "goes.log": "/logs/1.log", "too.log": "../logs/1.log", "too-stays.log": "../logs/0.log", "theirs": "/logs/1.log"} {
 			if err := disk.Symlink(target, "/containers/"+link); err != nil {
 				t.Fatal(err)
 			}
 		}
 		run(t, collectionPeriod+time.Second, func(ctx context.Context) { LogLinks(ctx, disk, "/containers") })
-		if left, err := disk.ReadDir("/containers"); err != nil || !slices.Equal(left, []string{"file.log", "folder.log", "stays.log", "theirs"}) {
+		if left, err := disk.ReadDir("/containers"); err != nil || !slices.Equal(left, []string{"file.log", "folder.log", "stays.log", "theirs", "too-stays.log"}) {
 			t.Errorf("left are %q (%v)", left, err)
 		}
 		run(t, collectionPeriod+time.Second, func(ctx context.Context) { LogLinks(ctx, disk, "/missing") })

@@ -21,6 +21,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -28,8 +29,11 @@ import (
 type Plugin struct {
 	Type     string
 	Name     string
-	Endpoint string   // the path of the socket that serves the plugin's own API
+	Endpoint string   // the real path of the socket that serves the plugin's own API
 	Versions []string // of that API
+	// Usual says that the plugin has named Endpoint by the usual path of a directory
+	// that is elsewhere, and so knows what is in it by usual paths.
+	Usual bool
 }
 
 // Handler handles the plugins of one type. Its methods may be called from
@@ -60,6 +64,7 @@ func Directory(root string) string { return filepath.Join(root, "plugins_registr
 type Watcher struct {
 	dir      string
 	files    files.FS
+	paths    hostpath.Directories
 	handlers map[string]Handler
 
 	// What follows is by path of the socket, and used by Run only.
@@ -74,10 +79,11 @@ type plugin struct {
 	done   chan struct{} // closed when the goroutine has ended
 }
 
-// New returns a watcher of the sockets in a directory. handlers has the handler
-// of each type of plugin, such as registerapi.CSIPlugin.
-func New(dir string, fsys files.FS, handlers map[string]Handler) *Watcher {
-	return &Watcher{dir: dir, files: fsys, handlers: handlers, plugins: make(map[string]*plugin), ending: make(map[string]*plugin)}
+// New returns a watcher of the sockets in a directory. paths are how plugins name
+// sockets. handlers has the handler of each type of plugin, such as
+// registerapi.CSIPlugin.
+func New(dir string, fsys files.FS, paths hostpath.Directories, handlers map[string]Handler) *Watcher {
+	return &Watcher{dir: dir, files: fsys, paths: paths, handlers: handlers, plugins: make(map[string]*plugin), ending: make(map[string]*plugin)}
 }
 
 // Run registers and deregisters plugins until ctx ends. Plugins that are
@@ -198,6 +204,9 @@ func (w *Watcher) register(ctx, attempt context.Context, socket string) (Plugin,
 	if err != nil {
 		return Plugin{}, fmt.Errorf("failed to get plugin info using RPC GetInfo at socket %s: %w", socket, err)
 	}
+	named := p.Endpoint
+	p.Endpoint = w.paths.Real(named)
+	p.Usual = p.Endpoint != named
 	refuse := func(err error) (Plugin, error) {
 		if told := notify(attempt, client, err); told != nil {
 			klog.FromContext(ctx).Error(told, "Telling a plugin that it is not registered failed", "socket", socket)

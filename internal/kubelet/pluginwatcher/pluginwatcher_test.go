@@ -17,6 +17,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -132,7 +133,7 @@ func start(t *testing.T, handlers map[string]Handler) (dir string, stop func()) 
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); New(dir, files.OS{}, handlers).Run(ctx) }()
+	go func() { defer close(done); New(dir, files.OS{}, hostpath.Directories{}, handlers).Run(ctx) }()
 	stop = func() { cancel(); <-done }
 	t.Cleanup(func() { stop(); _ = os.RemoveAll(dir) })
 	return dir, stop
@@ -164,6 +165,49 @@ func TestPluginIsRegisteredWhileItsSocketIsThere(t *testing.T) {
 	k.wait(t, "a a.sock", "b csi.sock") // drivers outlive the kubelet
 }
 
+// endpoints is a handler that hands on what plugins are registered as.
+type endpoints chan Plugin
+
+func (e endpoints) Validate(Plugin) error                      { return nil }
+func (e endpoints) Register(_ context.Context, p Plugin) error { e <- p; return nil }
+func (e endpoints) Deregister(_ context.Context, p Plugin)     { e <- p }
+
+// A plugin that names its socket by a usual path is one whose socket is at the real path.
+func TestUsualEndpoint(t *testing.T) {
+	dir := t.TempDir()
+	for named, want := range map[string]Plugin{
+		"/var/lib/kubelet/plugins/a/csi.sock": {Endpoint: "/data/kubelet/plugins/a/csi.sock", Usual: true},
+		"/data/kubelet/plugins/a/csi.sock":    {Endpoint: "/data/kubelet/plugins/a/csi.sock"},
+		"/run/a/csi.sock":                     {Endpoint: "/run/a/csi.sock"},
+	} {
+		h := make(endpoints, 2)
+		sockets := &listed{FS: files.OS{}}
+		w := New(dir, sockets, hostpath.New("/data/kubelet", hostpath.PodLogs, hostpath.LogLinks), map[string]Handler{registerapi.CSIPlugin: h})
+		path, err := os.MkdirTemp("", "plugin") // the path of a socket has at most 107 bytes
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(path) })
+		about := csi("a", "v1")
+		about.Endpoint = named
+		serve(t, filepath.Join(path, "a.sock"), about)
+		sockets.there = []files.Socket{{Path: filepath.Join(path, "a.sock"), ID: "1"}}
+		var group supervise.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		w.look(ctx, &group)
+		if got := <-h; got.Endpoint != want.Endpoint || got.Usual != want.Usual {
+			t.Errorf("%s is registered as %+v", named, got)
+		}
+		sockets.there = nil
+		w.look(ctx, &group)
+		if got := <-h; got.Endpoint != want.Endpoint || got.Usual != want.Usual {
+			t.Errorf("%s is deregistered as %+v", named, got)
+		}
+		cancel()
+		group.Wait()
+	}
+}
+
 // slow is a handler whose Deregister waits.
 type slow struct {
 	*known
@@ -182,7 +226,7 @@ func TestReturnedSocketWaitsForDeregister(t *testing.T) {
 	h := &slow{newKnown(), make(chan struct{}), make(chan struct{})}
 	dir := t.TempDir()
 	sockets := &listed{FS: files.OS{}}
-	w := New(dir, sockets, map[string]Handler{registerapi.CSIPlugin: h})
+	w := New(dir, sockets, hostpath.Directories{}, map[string]Handler{registerapi.CSIPlugin: h})
 	var group supervise.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	defer group.Wait()

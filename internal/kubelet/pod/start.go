@@ -143,7 +143,8 @@ func (r *running) removeCreated(ctx context.Context, id string) (started bool, e
 	return false, err
 }
 
-// linkLog makes the link to the log of a started container. A container runs without
+// linkLog makes the link to the log of a started container. The link is relative: a
+// collector may have both directories mounted in another place. A container runs without
 // one, too. Links without logs are removed by housekeeping.
 func (r *running) linkLog(ctx context.Context, container, id, log string) {
 	root, disk := r.config.Node.Configuration.PodLogsDir, r.config.Files
@@ -151,7 +152,11 @@ func (r *running) linkLog(ctx context.Context, container, id, log string) {
 	if _, err := disk.Stat(target); err != nil {
 		return // the runtime writes it elsewhere
 	}
-	err := disk.MkdirAll(spec.LogLinkDirectory(root), 0o755)
+	links := spec.LogLinkDirectory(root)
+	target, err := filepath.Rel(links, target)
+	if err == nil {
+		err = disk.MkdirAll(links, 0o755)
+	}
 	if err == nil {
 		err = disk.Symlink(target, spec.LogLink(root, r.pod, container, id))
 	}

@@ -87,8 +87,11 @@ func TestLinkToTheLog(t *testing.T) {
 	}
 	for range 2 {
 		r.linkLog(t.Context(), "main", "1", "main/0.log")
-		if target, err := disk.Readlink(link); err != nil || target != "/var/log/pods/default_web_uid/main/0.log" {
+		if target, err := disk.Readlink(link); err != nil || target != "../pods/default_web_uid/main/0.log" {
 			t.Errorf("the link leads to %q (%v)", target, err)
+		}
+		if _, err := disk.Stat(link); err != nil {
+			t.Error(err)
 		}
 	}
 }

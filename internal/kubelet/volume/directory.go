@@ -140,9 +140,10 @@ func (v *Manager) host(pod *v1.Pod, vol *v1.Volume) (string, error) {
 	return path, v.setReady(pod.UID, vol, nil)
 }
 
-// hostPath checks that the path has the type that the pod requires.
+// hostPath returns the real path of a directory or file of the machine. It checks that
+// the path has the type that the pod requires.
 func (v *Manager) hostPath(source *v1.HostPathVolumeSource) (string, error) {
-	path := source.Path
+	path := v.Paths.Real(source.Path)
 	if source.Type == nil || *source.Type == v1.HostPathUnset {
 		return path, nil
 	}
@@ -288,7 +289,7 @@ func (v *Manager) persistentOf(ctx context.Context, pod *v1.Pod, vol *v1.Volume)
 }
 
 // resolve reads the claim of a volume and the persistent volume that it is
-// bound to. The claim of an ephemeral volume must have been made for the pod.
+// bound to, with its real path. The claim of an ephemeral volume must have been made for the pod.
 func (v *Manager) resolve(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	name, isEphemeral := podquery.ClaimName(pod, vol)
 	pvc, err := v.Claims.Claim(ctx, pod.Namespace, name)
@@ -310,7 +311,23 @@ func (v *Manager) resolve(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (*v1
 	if pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != pvc.UID {
 		return nil, nil, fmt.Errorf("PV %s is not bound to PVC %s/%s", pv.Name, pod.Namespace, name)
 	}
-	return pvc, pv, nil
+	return pvc, v.located(pv), nil
+}
+
+// located returns a persistent volume with the real path of its directory of this node,
+// if it has one.
+func (v *Manager) located(pv *v1.PersistentVolume) *v1.PersistentVolume {
+	path := v.Paths.Real(pathOf(pv))
+	if path == pathOf(pv) {
+		return pv
+	}
+	pv = pv.DeepCopy()
+	if pv.Spec.HostPath != nil {
+		pv.Spec.HostPath.Path = path
+	} else {
+		pv.Spec.Local.Path = path
+	}
+	return pv
 }
 
 // persistent checks a persistent volume and returns its path.

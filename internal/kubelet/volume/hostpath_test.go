@@ -1,15 +1,21 @@
 package volume
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 )
 
 // A path of another type than required is told of with the type that it has.
@@ -58,6 +64,153 @@ func TestHostPathTypes(t *testing.T) {
 		}
 		if got != test.want {
 			t.Errorf("%s as %s: %q, want %q", test.path, test.required, got, test.want)
+		}
+	}
+}
+
+// elsewhere are the directories of a kubelet that are not the usual ones.
+func elsewhere() hostpath.Directories {
+	return hostpath.New("/data/kubelet", "/data/logs/pods", "/data/logs/containers")
+}
+
+// A volume with a usual path of the kubelet is its real directory, whose type counts, also
+// when the kubelet sees the pod again and when it is a persistent volume.
+func TestUsualPaths(t *testing.T) {
+	directory := new(v1.HostPathDirectory)
+	for _, test := range []struct {
+		path string
+		kind *v1.HostPathType
+		want string
+	}{
+		{"/var/lib/kubelet", directory, "/data/kubelet"},
+		{"/var/lib/kubelet/pods/", directory, "/data/kubelet/pods"},
+		{"/var/lib/kubelet/plugins/x", new(v1.HostPathDirectoryOrCreate), "/data/kubelet/plugins/x"},
+		{"/data/kubelet/pods", directory, "/data/kubelet/pods"},
+		{"/var/log/pods", nil, "/data/logs/pods"},
+		{"/var/log/containers", nil, "/data/logs/containers"},
+		{"/var/log", nil, "/var/log"},
+		{"/var/lib/kubelets", nil, "/var/lib/kubelets"},
+	} {
+		disk := &files.Memory{}
+		if err := disk.MkdirAll("/data/kubelet/pods", 0o750); err != nil {
+			t.Fatal(err)
+		}
+		hostPath := &v1.HostPathVolumeSource{Path: test.path, Type: test.kind}
+		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+		pv.Spec.ClaimRef, pv.Spec.HostPath = &v1.ObjectReference{UID: "claim"}, hostPath
+		v := &Manager{Root: "/data/kubelet", Paths: elsewhere(), FS: disk, Mounter: disk, Claims: oneVolume{pv}}
+		for name, pod := range map[string]*v1.Pod{
+			"a volume": podWith(nil, v1.Volume{Name: "d", VolumeSource: v1.VolumeSource{HostPath: hostPath}}), "a persistent volume": podWith(nil, claimVolume(false)),
+		} {
+			for range 2 {
+				paths, outdated, err := v.SetUp(t.Context(), pod, Facts{})
+				if err != nil || len(outdated) > 0 || paths["d"] != test.want {
+					t.Errorf("%s: %s is %s (%v, %v), want %s", name, test.path, paths["d"], outdated, err, test.want)
+				}
+			}
+			if got := v.mounted(pod, &pod.Spec.Volumes[0]); got != test.want && (name != "a volume" || test.kind != nil) {
+				t.Errorf("%s: %s is known as %s", name, test.path, got)
+			}
+		}
+		if _, err := disk.Stat("/var"); err == nil {
+			t.Errorf("%s: something was made below /var", test.path)
+		}
+		if pv.Spec.HostPath.Path != test.path {
+			t.Error("the object in the cache has changed")
+		}
+	}
+}
+
+// A local volume may be in a directory of the kubelet, too.
+func TestUsualPathOfALocalVolume(t *testing.T) {
+	disk := &files.Memory{}
+	if err := disk.MkdirAll("/data/kubelet/disks/a", 0o750); err != nil {
+		t.Fatal(err)
+	}
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+	pv.Spec.ClaimRef, pv.Spec.Local = &v1.ObjectReference{UID: "claim"}, &v1.LocalVolumeSource{Path: "/var/lib/kubelet/disks/a"}
+	v := &Manager{Root: "/data/kubelet", Paths: elsewhere(), FS: disk, Mounter: disk, Claims: oneVolume{pv}}
+	paths, _, err := v.SetUp(t.Context(), podWith(nil, claimVolume(false)), Facts{})
+	if err != nil || paths["d"] != "/data/kubelet/disks/a" {
+		t.Errorf("the volume is %s (%v)", paths["d"], err)
+	}
+}
+
+// Who has all logs of the machine has those of the pods in their places. The directories
+// to mount them on are made then, and marked.
+func TestLogsOfTheMachine(t *testing.T) {
+	made := []string{"/var/log/pods", "/var/log/containers"}
+	both := func(at string, readOnly bool) []*runtimeapi.Mount {
+		return []*runtimeapi.Mount{
+			{ContainerPath: at + "/pods", HostPath: "/data/logs/pods", Readonly: readOnly}, {ContainerPath: at + "/containers", HostPath: "/data/logs/containers", Readonly: readOnly},
+		}
+	}
+	for name, test := range map[string]struct {
+		path  string
+		mount v1.VolumeMount
+		own   string // mount path of another volume
+		paths hostpath.Directories
+		made  []string
+		want  []*runtimeapi.Mount
+	}{
+		"all":              {"/var/log/", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), made, both("/var/log", false)},
+		"read only":        {"/var/log", v1.VolumeMount{MountPath: "/host/log/", ReadOnly: true}, "", elsewhere(), made, both("/host/log", true)},
+		"one place":        {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), made[:1], both("/var/log", false)},
+		"no places":        {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), nil, both("/var/log", false)},
+		"no directory":     {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), []string{"link"}, both("/var/log", false)[1:]},
+		"one of their own": {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "/var/log/pods/", elsewhere(), made, both("/var/log", false)[1:]},
+		"a part":           {"/var/log", v1.VolumeMount{MountPath: "/var/log", SubPath: "apt"}, "", elsewhere(), made, nil},
+		"other logs":       {"/var/log/apt", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), nil, nil},
+		"the usual ones":   {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", hostpath.Directories{}, nil, nil},
+	} {
+		disk := &files.Memory{}
+		if slices.Equal(test.made, []string{"link"}) {
+			if err := errors.Join(disk.MkdirAll("/var/log", 0o755), disk.Symlink("/elsewhere", "/var/log/pods")); err != nil {
+				t.Fatal(err)
+			}
+			test.made = nil
+		}
+		for _, dir := range test.made {
+			if err := disk.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		test.mount.Name = "logs"
+		pod := podWith(nil, v1.Volume{Name: "logs", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: test.path}}})
+		c := &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{test.mount}}
+		if test.own != "" {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "own", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/own"}}})
+			c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: "own", MountPath: test.own})
+		}
+		pod.Spec.Containers = []v1.Container{*c}
+		v := &Manager{Root: "/data/kubelet", Paths: test.paths, FS: disk, Mounter: disk}
+		paths, _, err := v.SetUp(t.Context(), pod, Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := v.Mounts(pod, c, paths, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var shown, want []string
+		for _, m := range got[len(c.VolumeMounts):] { // after those that the pod asks for, in their order
+			shown = append(shown, m.String())
+		}
+		for _, m := range test.want {
+			want = append(want, m.String())
+		}
+		if diff := cmp.Diff(want, shown); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", name, diff)
+		}
+		for _, m := range test.want {
+			dir := "/var/log/" + filepath.Base(m.GetContainerPath())
+			_, err := disk.Stat(dir + "/.coracle")
+			if mode, _ := disk.Lstat(dir); !mode.IsDir() || (err == nil) == slices.Contains(test.made, dir) {
+				t.Errorf("%s: %s is %s, its mark: %v", name, dir, mode, err)
+			}
+		}
+		if _, err := disk.Stat("/var"); len(test.want)+len(test.made) == 0 && err == nil {
+			t.Errorf("%s: something was made", name)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (v *Manager) mounted(pod *v1.Pod, vol *v1.Volume) string {
 		return dir
 	case vol.HostPath != nil:
 		if v.isReady(pod.UID, vol) {
-			return vol.HostPath.Path
+			return v.Paths.Real(vol.HostPath.Path)
 		}
 	case vol.PersistentVolumeClaim != nil, vol.Ephemeral != nil:
 		if pv := v.resolved(pod.UID, vol); pv != nil && pv.Spec.CSI != nil {

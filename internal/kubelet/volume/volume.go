@@ -33,6 +33,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/csi"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -55,7 +56,8 @@ type Tokens interface {
 // Manager sets up and tears down the volumes of pods. Its methods may be
 // called from any goroutine, for one pod by one goroutine at a time.
 type Manager struct {
-	Root    string // of the kubelet
+	Root    string               // of the kubelet
+	Paths   hostpath.Directories // how pods may name directories of the kubelet
 	FS      files.FS
 	Mounter files.Mounter
 	Objects spec.Objects
@@ -300,7 +302,7 @@ func (v *Manager) Known() ([]types.UID, error) {
 // what SetUp returned, env the container's environment for subPathExpr.
 func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, env []spec.Variable) ([]*runtimeapi.Mount, error) {
 	lookup := spec.Lookup(env)
-	var out []*runtimeapi.Mount
+	var out, logs []*runtimeapi.Mount
 	for i, m := range c.VolumeMounts {
 		vol := volumeOf(pod, m.Name)
 		if vol == nil {
@@ -351,8 +353,11 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		}
 		mount.HostPath = host
 		out = append(out, mount)
+		if vol.HostPath != nil && filepath.Clean(host) == hostpath.Logs {
+			logs = append(logs, logMounts(v.FS, v.Paths, c, mount)...)
+		}
 	}
-	return out, nil
+	return append(out, logs...), nil
 }
 
 // remount replaces the bind mount of an earlier instance of the container. The

@@ -1,0 +1,50 @@
+package hostpath
+
+import "testing"
+
+func TestPaths(t *testing.T) {
+	cluster := New("/data/kubelet", "/data/logs/pods", "/data/logs/containers")
+	for name, c := range map[string]struct {
+		in          Directories
+		usual, real string
+	}{
+		"root":                {cluster, "/var/lib/kubelet", "/data/kubelet"},
+		"below the root":      {cluster, "/var/lib/kubelet/plugins/x/csi.sock", "/data/kubelet/plugins/x/csi.sock"},
+		"logs":                {cluster, "/var/log/pods", "/data/logs/pods"},
+		"a log":               {cluster, "/var/log/pods/a_b_c/main/0.log", "/data/logs/pods/a_b_c/main/0.log"},
+		"links":               {cluster, "/var/log/containers", "/data/logs/containers"},
+		"another name":        {cluster, "/var/lib/kubelet2/x", "/var/lib/kubelet2/x"},
+		"above":               {cluster, "/var/lib", "/var/lib"},
+		"all logs":            {cluster, "/var/log", "/var/log"},
+		"elsewhere":           {cluster, "/etc/kubernetes", "/etc/kubernetes"},
+		"nothing":             {cluster, "", ""},
+		"relative":            {cluster, "var/lib/kubelet", "var/lib/kubelet"},
+		"a kubelet alone":     {New(Root+"/", PodLogs, LogLinks), "/var/lib/kubelet/pods", "/var/lib/kubelet/pods"},
+		"none":                {Directories{}, "/var/lib/kubelet/pods", "/var/lib/kubelet/pods"},
+		"root only":           {New("/data/kubelet", PodLogs, LogLinks), "/var/log/pods/a", "/var/log/pods/a"},
+		"below the usual one": {New("/var/lib/kubelet/a", PodLogs, LogLinks), "/var/lib/kubelet/pods", "/var/lib/kubelet/a/pods"},
+		"above the usual one": {New("/var/lib", PodLogs, LogLinks), "/var/lib/kubelet/pods", "/var/lib/pods"},
+	} {
+		if got := c.in.Real(c.usual); got != c.real {
+			t.Errorf("%s: the real path of %s is %s, want %s", name, c.usual, got, c.real)
+		}
+		if got := c.in.Usual(c.real); got != c.usual {
+			t.Errorf("%s: the usual path of %s is %s, want %s", name, c.real, got, c.usual)
+		}
+	}
+	if got := cluster.Real("/var//lib/kubelet/./pods/"); got != "/data/kubelet/pods" {
+		t.Errorf("a path that is not clean is %s", got)
+	}
+	for _, real := range []string{"/data/kubelet/pods", "/var/lib/kubelet/a/pods"} {
+		in := cluster
+		if real != "/data/kubelet/pods" {
+			in = New("/var/lib/kubelet/a", PodLogs, LogLinks)
+		}
+		if got := in.Real(real); got != real {
+			t.Errorf("the real path %s becomes %s", real, got)
+		}
+	}
+	if got := cluster.Usual("/var/lib/kubelet/pods"); got != "/var/lib/kubelet/pods" {
+		t.Errorf("the usual path becomes %s", got)
+	}
+}
