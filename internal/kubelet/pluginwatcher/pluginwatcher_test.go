@@ -183,11 +183,7 @@ func TestUsualEndpoint(t *testing.T) {
 		h := make(endpoints, 2)
 		sockets := &listed{FS: files.OS{}}
 		w := New(dir, sockets, hostpath.New("/data/kubelet", hostpath.PodLogs, hostpath.LogLinks), map[string]Handler{registerapi.CSIPlugin: h})
-		path, err := os.MkdirTemp("", "plugin") // the path of a socket has at most 107 bytes
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.RemoveAll(path) })
+		path := shortDirectory(t)
 		about := csi("a", "v1")
 		about.Endpoint = named
 		serve(t, filepath.Join(path, "a.sock"), about)
@@ -235,12 +231,7 @@ func TestReturnedSocketWaitsForDeregister(t *testing.T) {
 		sockets.there = there
 		w.look(ctx, &group)
 	}
-	path, err := os.MkdirTemp("", "plugin") // the path of a socket has at most 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(path) })
-	path = filepath.Join(path, "a.sock")
+	path := filepath.Join(shortDirectory(t), "a.sock")
 	first := serve(t, path, csi("a", "v1"))
 	look(files.Socket{Path: path, ID: "1"})
 	<-first.told
@@ -263,6 +254,17 @@ func TestReturnedSocketWaitsForDeregister(t *testing.T) {
 	if len(w.ending) > 0 {
 		t.Errorf("%d plugins are still ending", len(w.ending))
 	}
+}
+
+// shortDirectory returns a directory for sockets, whose paths have at most 107 bytes.
+func shortDirectory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "plugin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // listed is a file system whose sockets the test lists.
