@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
+	"github.com/coracle-io/coracle/internal/kubelet/unixsocket"
 	"github.com/coracle-io/coracle/internal/printable"
 )
 
@@ -65,7 +66,7 @@ func call(ctx context.Context, at endpoint, f func(ctx context.Context, node csi
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", at.socket)
+			return unixsocket.Dial(ctx, at.socket)
 		}))
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/coracle-io/coracle/internal/kubelet/unixsocket"
 	"github.com/coracle-io/coracle/internal/resource/core/resourcelist"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -168,7 +169,7 @@ func (m *Manager) connect(ctx context.Context, s *server, name, endpoint string)
 	conn, err := grpc.NewClient("passthrough:device-plugin", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+			return unixsocket.Dial(ctx, path)
 		}))
 	if err != nil {
 		return fmt.Errorf("connect to the device plugin at %s: %w", path, err)

@@ -26,6 +26,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/pluginwatcher"
+	"github.com/coracle-io/coracle/internal/kubelet/unixsocket"
 	"github.com/coracle-io/coracle/internal/printable"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
@@ -166,7 +167,7 @@ func (r *Registry) connect(p pluginwatcher.Plugin) (*plugin, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: maxRedial}),
 		grpc.WithUnaryInterceptor(r.manager.metrics.calls(p.Name)),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", p.Endpoint)
+			return unixsocket.Dial(ctx, p.Endpoint)
 		}))
 	if err != nil {
 		return nil, fmt.Errorf("create gRPC connection to DRA driver %s plugin at endpoint %s: %w", p.Name, p.Endpoint, err)
