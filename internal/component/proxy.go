@@ -19,6 +19,7 @@ import (
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/nft"
 	"github.com/coracle-io/coracle/internal/proxy"
@@ -124,6 +125,7 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	c := proxy.Config{
 		Backend: p.backend(ctx, s, counts.Registry), Families: []v1.IPFamily{v1.IPv4Protocol}, ClusterCIDRs: s.clusterCIDRs, NodePortAddresses: s.nodePorts, Ports: localport.New(),
 		Reserved: p.Reserved, NeighbourPorts: p.NeighbourPorts, Mode: s.config.Mode, Metrics: counts.Registry, Pages: p.pages(s),
+		WithoutExternalIPs: !s.gates.Enabled(feature.AllowServiceExternalIPs),
 	}
 	if s.hasIPv6() {
 		c.Families = append(c.Families, v1.IPv6Protocol)

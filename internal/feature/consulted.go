@@ -6,6 +6,7 @@ type Gate string
 // The gates that callers of Enabled and Field name. Use a constant there, never
 // a string literal: an unknown name then does not compile.
 const (
+	AllowServiceExternalIPs                      Gate = "AllowServiceExternalIPs"
 	AllowUnsafeMalformedObjectDeletion           Gate = "AllowUnsafeMalformedObjectDeletion"
 	AtomicWriteVolumeUserFields                  Gate = "AtomicWriteVolumeUserFields"
 	AuthorizePodWebsocketUpgradeCreatePermission Gate = "AuthorizePodWebsocketUpgradeCreatePermission"

@@ -86,6 +86,20 @@ func TestExternalAddressesOfOthers(t *testing.T) {
 	}
 }
 
+func TestWithoutExternalIPs(t *testing.T) {
+	for _, without := range []bool{false, true} {
+		p := &Proxy{config: Config{WithoutExternalIPs: without}, state: newState("here")}
+		web := claimant("web", 10, "10.96.0.10", 80, "203.0.113.1")
+		p.setService(web)
+		if got := len(externalOf(p.state.rules(p.state.localNode()), "web")) == 0; got != without {
+			t.Errorf("the Service has no external address: %t, want %t", got, without)
+		}
+		if len(web.Spec.ExternalIPs) != 1 {
+			t.Error("the informer's object was changed")
+		}
+	}
+}
+
 func TestLoadBalancerAddressesOfOthers(t *testing.T) {
 	s := newState("here")
 	s.setService(claimant("dns", 10, "10.96.0.10", 53))

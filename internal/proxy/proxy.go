@@ -91,6 +91,9 @@ type Config struct {
 	// twice SyncPeriod to be applied makes the proxy unhealthy; 0 means a minute.
 	MinSyncPeriod time.Duration
 	SyncPeriod    time.Duration
+	// WithoutExternalIPs leaves spec.externalIPs of Services out (the gate
+	// AllowServiceExternalIPs is off).
+	WithoutExternalIPs bool
 	// MostOfNamespace bounds the Services of a namespace that a node serves, in ports,
 	// endpoints of ports and external addresses. 0 means 500,000.
 	MostOfNamespace int
@@ -184,7 +187,7 @@ func (p *Proxy) watch(ctx context.Context) ([]cache.DoneChecker, error) {
 		informer  cache.SharedIndexInformer
 		handler   cache.ResourceEventHandler
 	}{
-		{client.Follow, reduced(v1.SchemeGroupVersion, "services", fields.Everything()), handler(p.state.setService, p.state.deleteService)},
+		{client.Follow, reduced(v1.SchemeGroupVersion, "services", fields.Everything()), handler(p.setService, p.state.deleteService)},
 		{client.Follow, reduced(discoveryv1.SchemeGroupVersion, "endpointslices", fields.Everything()), client.Handler(p.state.setSlice, p.state.updateSlice, p.state.deleteSlice)},
 		{client.Subscribe, p.config.Client.Informers.Networking().V1().ServiceCIDRs().Informer(), handler(p.state.setCIDR, p.state.deleteCIDR)},
 		{client.Follow, reduced(v1.SchemeGroupVersion, "nodes", fields.Everything()), handler(p.setNode, p.state.deleteNode)},
@@ -197,6 +200,16 @@ func (p *Proxy) watch(ctx context.Context) ([]cache.DoneChecker, error) {
 		synced = append(synced, hasSynced)
 	}
 	return synced, nil
+}
+
+// setService takes a Service over. The informer's object stays as it is.
+func (p *Proxy) setService(service *v1.Service) {
+	if p.config.WithoutExternalIPs && len(service.Spec.ExternalIPs) > 0 {
+		without := *service
+		without.Spec.ExternalIPs = nil
+		service = &without
+	}
+	p.state.setService(service)
 }
 
 // setNode passes a node to the state, and this node to the health server.
