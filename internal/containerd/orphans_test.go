@@ -1,7 +1,10 @@
 package containerd
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,6 +81,40 @@ func TestOrphansOfOtherNamespacesLive(t *testing.T) {
 	}
 	if err := r.killOrphanedShims(t.Context(), (tasks{r}).isLost); err != nil {
 		t.Error(err)
+	}
+}
+
+// A shim of which containerd knows nothing is ended at the second look: at the first it
+// may have been on its way.
+func TestShimsThatStayGoneAreEnded(t *testing.T) {
+	r, err := New(Config{BundleDir: "/bundle", DataDir: t.TempDir(), RunDir: t.TempDir(), CNIConfDir: "/cni"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(tasks{r}.dir(), "lives"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lives := map[string]func() bool{} // whether a shim answers
+	for _, id := range []string{"lives", "gone"} {
+		cmd := exec.Command("sh", "-c", "while read x; do echo $x; done", "-namespace", Namespace, "-id", id, "-address", r.config.socket())
+		cmd.Args[0] = "containerd-shim-runc-v2"
+		input, inputErr := cmd.StdinPipe()
+		output, err := cmd.StdoutPipe()
+		if err = errors.Join(inputErr, err, cmd.Start()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = input.Close(); _ = cmd.Wait() })
+		answers := bufio.NewScanner(output)
+		lives[id] = func() bool { _, err := input.Write([]byte("x\n")); return err == nil && answers.Scan() }
+	}
+	var gone map[string]bool
+	for look, want := range []bool{true, false} {
+		if gone, err = (tasks{r}).endGone(t.Context(), gone); err != nil || !maps.Equal(gone, map[string]bool{"gone": true}) {
+			t.Fatalf("gone are %v, %v", gone, err)
+		}
+		if got := lives["gone"](); got != want || !lives["lives"]() {
+			t.Errorf("look %d: the shim that is gone lives: %t", look, got)
+		}
 	}
 }
 

@@ -59,16 +59,34 @@ func (t tasks) removeLost() error {
 	return t.remove(func(name string) bool { return isHalfRemoved(name) || t.isGone(name) })
 }
 
-// halfRemovedPeriod is how often finishRemovals calls removeHalfRemoved.
+// halfRemovedPeriod is how often finishRemovals looks.
 const halfRemovedPeriod = time.Minute
 
-// finishRemovals calls removeHalfRemoved from time to time until ctx ends.
+// finishRemovals calls removeHalfRemoved and endGone from time to time until ctx ends.
 func (t tasks) finishRemovals(ctx context.Context) {
+	var gone map[string]bool
 	supervise.Every(ctx, halfRemovedPeriod, func() {
-		if err := t.removeHalfRemoved(); err != nil {
+		err := t.removeHalfRemoved()
+		var failed error
+		gone, failed = t.endGone(ctx, gone)
+		if err = errors.Join(err, failed); err != nil {
 			klog.FromContext(ctx).Error(err, "Removing what is left of deleted containers failed, will try again", "in", halfRemovedPeriod)
 		}
 	})
+}
+
+// endGone ends the shims of containers that are gone now as they were at the last look,
+// and returns those that are gone now. A shim whose start failed half way, as for want of
+// processes, is not known to containerd. One that is being removed ends by itself.
+func (t tasks) endGone(ctx context.Context, before map[string]bool) (map[string]bool, error) {
+	now := map[string]bool{}
+	err := t.runtime.killOrphanedShims(ctx, func(id string) bool {
+		if t.isGone(id) {
+			now[id] = true
+		}
+		return now[id] && before[id]
+	})
+	return now, err
 }
 
 // removeHalfRemoved removes those that containerd was about to remove. It gives them
