@@ -3,15 +3,12 @@ package csi
 import (
 	"context"
 	"fmt"
-	"net"
 	"regexp"
 	"slices"
 	"time"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
@@ -61,13 +58,7 @@ func (e endpoint) named(path string) string {
 func call(ctx context.Context, at endpoint, f func(ctx context.Context, node csipb.NodeClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///localhost",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-		grpc.WithNoProxy(),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return unixsocket.Dial(ctx, at.socket)
-		}))
+	conn, err := unixsocket.Client(at.socket, maxAnswer)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
@@ -166,11 +165,7 @@ func (m *Manager) connect(ctx context.Context, s *server, name, endpoint string)
 		return fmt.Errorf("there are %d resources of device plugins already", maxPlugins)
 	}
 	path := filepath.Join(m.config.Dir, endpoint)
-	conn, err := grpc.NewClient("passthrough:device-plugin", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return unixsocket.Dial(ctx, path)
-		}))
+	conn, err := unixsocket.Client(path, maxMessage)
 	if err != nil {
 		return fmt.Errorf("connect to the device plugin at %s: %w", path, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	resourceapi "k8s.io/api/resource/v1"
@@ -159,16 +157,10 @@ func (r *Registry) connect(p pluginwatcher.Plugin) (*plugin, error) {
 	}
 	redial := backoff.DefaultConfig
 	redial.MaxDelay = maxRedial
-	conn, err := grpc.NewClient("passthrough:///localhost",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-		grpc.WithNoProxy(),
+	conn, err := unixsocket.Client(p.Endpoint, maxAnswer,
 		grpc.WithIdleTimeout(0),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: maxRedial}),
-		grpc.WithUnaryInterceptor(r.manager.metrics.calls(p.Name)),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return unixsocket.Dial(ctx, p.Endpoint)
-		}))
+		grpc.WithUnaryInterceptor(r.manager.metrics.calls(p.Name)))
 	if err != nil {
 		return nil, fmt.Errorf("create gRPC connection to DRA driver %s plugin at endpoint %s: %w", p.Name, p.Endpoint, err)
 	}

@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/coracle-io/coracle/internal/kubelet/unixsocket"
 	"github.com/coracle-io/coracle/internal/printable"
 )
 
@@ -30,17 +26,6 @@ const (
 	maxPath     = 4096
 	maxVersions = 32
 )
-
-// dial returns a connection to a socket. It is opened with the first call.
-func dial(socket string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///localhost",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithNoProxy(),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return unixsocket.Dial(ctx, socket)
-		}))
-}
 
 // info asks a plugin what it is.
 func info(ctx context.Context, client registerapi.RegistrationClient, socket string) (Plugin, error) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
+	"github.com/coracle-io/coracle/internal/kubelet/unixsocket"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -194,7 +195,7 @@ func (w *Watcher) serve(ctx context.Context, p *plugin) {
 // A plugin that is not registered is not known afterwards, unless the watcher
 // ends.
 func (w *Watcher) register(ctx, attempt context.Context, socket string) (Plugin, error) {
-	conn, err := dial(socket)
+	conn, err := unixsocket.Client(socket, maxMessage)
 	if err != nil {
 		return Plugin{}, err
 	}

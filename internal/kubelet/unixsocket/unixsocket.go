@@ -1,4 +1,5 @@
-// Package unixsocket connects to sockets whose paths are longer than the kernel takes.
+// Package unixsocket connects to sockets, also those whose paths are longer than the kernel
+// takes.
 package unixsocket
 
 import (
@@ -9,7 +10,20 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 )
+
+// Client returns a gRPC client of what serves at the socket at path, such as a plugin. It
+// connects with the first call. Answers have at most maxAnswer bytes.
+func Client(path string, maxAnswer int, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///localhost", append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
+		grpc.WithNoProxy(),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return Dial(ctx, path) }),
+	}, more...)...)
+}
 
 // maxPath is the length of a socket's path, in bytes, that the kernel takes: sun_path
 // without its last zero.
