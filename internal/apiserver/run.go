@@ -78,7 +78,6 @@ func (s *Server) Run(ctx context.Context, listener net.Listener, tlsConfig *tls.
 	// Room for large bodies without waiting for the client's window.
 	server.HTTP2.MaxReceiveBufferPerStream = 256 << 10
 	server.HTTP2.MaxReceiveBufferPerConnection = 256 << 10 * 25
-	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	done := make(chan error, 1)
 	go func() { done <- server.ServeTLS(httpserver.NewMainListener(listener), "", "") }()
 	select {

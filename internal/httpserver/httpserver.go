@@ -36,9 +36,9 @@ const (
 	maxStreams = 100
 )
 
-// New returns a server that logs with ctx's logger. With a TLS configuration,
-// callers use ServeTLS, and it speaks HTTP/2 as well. The caller may change the
-// server before it serves.
+// New returns a server that logs with ctx's logger. The contexts of requests have it,
+// too, and do not end with ctx. With a TLS configuration, callers use ServeTLS, and it
+// speaks HTTP/2 as well. The caller may change the server before it serves.
 func New(ctx context.Context, handler http.Handler, config *tls.Config) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -50,6 +50,7 @@ func New(ctx context.Context, handler http.Handler, config *tls.Config) *http.Se
 		MaxHeaderBytes:    maxHeaderBytes,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: writeTimeout},
 		ErrorLog:          log.New(errorLog{klog.FromContext(ctx)}, "", 0),
+		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ConnContext:       withConnection,
 		ConnState:         followHeads,
 	}

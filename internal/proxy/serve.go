@@ -164,7 +164,6 @@ func (s *servers) serve(address string, handler http.Handler, at func(netip.Addr
 		listener = chosenAddresses{listener, at}
 	}
 	server := httpserver.New(s.ctx, handler, nil)
-	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(s.ctx) } // with its logger
 	supervise.Go(s.ctx, func() { _ = server.Serve(httpserver.NewListener(listener)) })
 	return server, nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/logging"
 )
 
@@ -39,7 +40,7 @@ func TestLogLevelOfAComponent(t *testing.T) {
 		s := &Serving{Profiling: test.profiling}
 		asked = nil
 		server := httptest.NewUnstartedServer(nil)
-		server.Config = newServer(ctx, a.guard(s.handlers(ctx, "kube-scheduler", nil, NewCounts(ctx))), nil)
+		server.Config = httpserver.New(ctx, a.guard(s.handlers(ctx, "kube-scheduler", nil, NewCounts(ctx))), nil)
 		server.Start()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, server.URL+"/debug/flags/v", strings.NewReader("3"))
 		if err != nil {

@@ -98,7 +98,7 @@ func (s *Serving) Run(ctx context.Context, component string, own *client.Client,
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
 	httpserver.AdvertiseClientCAs(config, verified(access.clients))
-	server := newServer(ctx, access.guard(s.handlers(ctx, component, flags, c)), config)
+	server := httpserver.New(ctx, access.guard(s.handlers(ctx, component, flags, c)), config)
 	return Together(ctx, access.run, func(ctx context.Context) error {
 		stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 		defer stop()
@@ -107,13 +107,6 @@ func (s *Serving) Run(ctx context.Context, component string, own *client.Client,
 		}
 		return nil
 	})
-}
-
-// newServer returns a server whose requests have the logger of ctx.
-func newServer(ctx context.Context, handler http.Handler, config *tls.Config) *http.Server {
-	server := httpserver.New(ctx, handler, config)
-	server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
-	return server
 }
 
 func (s *Serving) handlers(ctx context.Context, component string, flags FlagValues, c *Counts) http.Handler {
