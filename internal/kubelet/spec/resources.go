@@ -277,15 +277,7 @@ func unallocatedMemory(pod *v1.Pod) int64 {
 func PodResources(pod *v1.Pod, period int64) *runtimeapi.LinuxContainerResources {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
-	cpuLimited, memoryLimited := true, true
-	for c := range podquery.Containers(&pod.Spec) {
-		cpuLimited = cpuLimited && !c.Resources.Limits.Cpu().IsZero()
-		memoryLimited = memoryLimited && !c.Resources.Limits.Memory().IsZero()
-	}
-	if resourcehelper.IsPodLevelLimitsSet(pod) {
-		cpuLimited = cpuLimited || !pod.Spec.Resources.Limits.Cpu().IsZero()
-		memoryLimited = memoryLimited || !pod.Spec.Resources.Limits.Memory().IsZero()
-	}
+	cpuLimited, memoryLimited := Limited(pod)
 	r := &runtimeapi.LinuxContainerResources{CpuShares: CPUShares(amount.Milli(*requests.Cpu())), HugepageLimits: hugePages(limits)}
 	if podquery.QOSClass(pod) == v1.PodQOSBestEffort {
 		r.CpuShares = minShares
@@ -314,6 +306,21 @@ func sandboxResources(pod *v1.Pod, k *kubeletconfig.KubeletConfiguration) (conta
 		}
 	}
 	return PodResources(&own, PodQuotaPeriod(k, pod)), overhead
+}
+
+// Limited reports whether the pod's cgroup has limits of CPU time and memory: the pod as a
+// whole has one, or each of its containers.
+func Limited(pod *v1.Pod) (cpu, memory bool) {
+	cpu, memory = true, true
+	for c := range podquery.Containers(&pod.Spec) {
+		cpu = cpu && !c.Resources.Limits.Cpu().IsZero()
+		memory = memory && !c.Resources.Limits.Memory().IsZero()
+	}
+	if resourcehelper.IsPodLevelLimitsSet(pod) {
+		cpu = cpu || !pod.Spec.Resources.Limits.Cpu().IsZero()
+		memory = memory || !pod.Spec.Resources.Limits.Memory().IsZero()
+	}
+	return cpu, memory
 }
 
 // SandboxUpdate returns what the runtime is told of a pod's sandbox after a resize.

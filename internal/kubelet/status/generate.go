@@ -3,6 +3,7 @@
 package status
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -145,31 +146,29 @@ func podLevelResources(in Input, out *v1.PodStatus) {
 	case resourcehelper.IsPodLevelResourcesSet(in.Pod):
 		out.Resources = in.Pod.Spec.Resources.DeepCopy()
 	default:
-		out.Resources = ofContainers(in.Pod, in.Previous.Phase == v1.PodRunning)
+		out.Resources = ofContainers(in.Pod, out.AllocatedResources, in.Previous.Phase == v1.PodRunning)
 	}
 }
 
 // ofContainers returns what the containers of a pod without resources as a whole sum up
-// to. While the pod runs, that is what its control group has: CPU and memory, and limits
-// if all containers have some.
-func ofContainers(pod *v1.Pod, running bool) *v1.ResourceRequirements {
-	options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
-	all := v1.ResourceRequirements{Requests: resourcehelper.PodRequests(pod, options), Limits: resourcehelper.PodLimits(pod, options)}
+// to, of which requests are known. While the pod runs, that is what its control group
+// has: CPU and memory, and limits if all containers have some.
+func ofContainers(pod *v1.Pod, requests v1.ResourceList, running bool) *v1.ResourceRequirements {
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
 	if !running {
-		return &all
+		return &v1.ResourceRequirements{Requests: maps.Clone(requests), Limits: limits}
 	}
-	const anyPeriod = 100_000 // microseconds: whether there is a quota does not depend on it
-	group := spec.PodResources(pod, anyPeriod)
-	has := v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
-	for name, limited := range map[v1.ResourceName]bool{v1.ResourceCPU: group.GetCpuQuota() > 0, v1.ResourceMemory: group.GetMemoryLimitInBytes() > 0} {
-		if request, ok := all.Requests[name]; ok {
+	has := &v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}
+	cpu, memory := spec.Limited(pod)
+	for name, limited := range map[v1.ResourceName]bool{v1.ResourceCPU: cpu, v1.ResourceMemory: memory} {
+		if request, ok := requests[name]; ok {
 			has.Requests[name] = request
 		}
 		if limited {
-			has.Limits[name] = all.Limits[name]
+			has.Limits[name] = limits[name]
 		}
 	}
-	return &has
+	return has
 }
 
 // addresses sets the addresses of the pod to the addresses of its newest
