@@ -174,3 +174,6 @@ func ClaimNames(pod *v1.Pod) iter.Seq[string] {
 		}
 	}
 }
+
+// HasUserNamespace reports whether a pod has a user namespace of its own (KEP-127).
+func HasUserNamespace(spec *v1.PodSpec) bool { return spec.HostUsers != nil && !*spec.HostUsers }

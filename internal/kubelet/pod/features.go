@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // features returns what a handler of the runtime can do: nothing, if the runtime does
@@ -27,7 +29,7 @@ func (k *kuberuntime) features(ctx context.Context, handler string) (*runtimeapi
 // checkUserNamespace fails for a pod with a user namespace of its own, if the handler
 // would run it in that of the host.
 func (k *kuberuntime) checkUserNamespace(ctx context.Context, pod *v1.Pod, handler string) error {
-	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+	if !podquery.HasUserNamespace(&pod.Spec) {
 		return nil
 	}
 	features, err := k.features(ctx, handler)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/nativehistogram"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // metrics counts the work of the workers under upstream's names.
@@ -114,7 +115,7 @@ func rejectionLabel(reason string) string {
 
 // started counts an attempt to create the sandbox of a pod, and whether it failed.
 func (m *metrics) started(pod *v1.Pod, failed bool) {
-	userNamespaced := pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
+	userNamespaced := podquery.HasUserNamespace(&pod.Spec)
 	m.startedPods.Inc()
 	if failed {
 		m.failedPods.Inc()
@@ -130,7 +131,7 @@ func (m *metrics) started(pod *v1.Pod, failed bool) {
 // failedInSandbox counts a pod whose new sandbox there is, and whose containers did not
 // all start: most user namespaces fail only there.
 func (m *metrics) failedInSandbox(pod *v1.Pod) {
-	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+	if podquery.HasUserNamespace(&pod.Spec) {
 		m.failedUserNamespacedPods.Inc()
 	}
 }

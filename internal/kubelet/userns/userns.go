@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 const (
@@ -48,7 +49,7 @@ type Manager struct {
 // cannot determine the range of each pod of the node: two pods with one range
 // would have access to each other's files.
 func (m *Manager) Mapping(pod *v1.Pod) (*runtimeapi.UserNamespace, error) {
-	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+	if !podquery.HasUserNamespace(&pod.Spec) {
 		return nil, nil
 	}
 	m.mu.Lock()

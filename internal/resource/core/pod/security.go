@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilsysctl "k8s.io/component-helpers/node/util/sysctl"
 
+	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
@@ -81,13 +82,10 @@ func (r *securityRules) validateHostNetwork(at *field.Path) field.ErrorList {
 	return errs
 }
 
-// hasUserNamespace reports whether a pod has a user namespace (KEP-127).
-func hasUserNamespace(spec *corev1.PodSpec) bool { return spec.HostUsers != nil && !*spec.HostUsers }
-
 // validateUserNamespace checks that a pod with a user namespace does not use
 // the host's namespaces.
 func (r *securityRules) validateUserNamespace(at *field.Path) field.ErrorList {
-	if !hasUserNamespace(r.spec) {
+	if !podquery.HasUserNamespace(r.spec) {
 		return nil
 	}
 	var errs field.ErrorList
@@ -231,7 +229,7 @@ func (r *containerRules) validateContainerSecurity(s *corev1.SecurityContext, at
 			errs = append(errs, field.NotSupported(at.Child("procMount"), *s.ProcMount,
 				[]corev1.ProcMountType{corev1.DefaultProcMount, corev1.UnmaskedProcMount}))
 		}
-		if *s.ProcMount == corev1.UnmaskedProcMount && (r.spec.HostUsers == nil || *r.spec.HostUsers) {
+		if *s.ProcMount == corev1.UnmaskedProcMount && !podquery.HasUserNamespace(r.spec) {
 			errs = append(errs, field.Invalid(at.Child("procMount"), *s.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
 		}
 	}

@@ -77,7 +77,7 @@ func TemplateOptions(r *resource.RequestContext, old *corev1.PodTemplateSpec) Op
 	o.RestartAll = o.RestartAll || anyContainer(spec, restartsAll)
 	o.RestartsInit = slices.ContainsFunc(spec.InitContainers, func(c corev1.Container) bool { return !podquery.IsSidecar(&c) && restartsToResize(&c) })
 	o.HostSysctls = hasHostSysctls(spec)
-	if hasUserNamespace(spec) {
+	if podquery.HasUserNamespace(spec) {
 		o.HostNetworkOfUsers = o.HostNetworkOfUsers || spec.HostNetwork
 		o.VolumeDevicesOfUsers = anyContainer(spec, func(c *corev1.Container) bool { return len(c.VolumeDevices) > 0 })
 	}
