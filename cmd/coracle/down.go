@@ -261,13 +261,16 @@ func removeCluster(ctx context.Context, registry host.Registry, rec host.Record,
 		if err == nil && !now.Same(rec) {
 			return vacate() // another cluster has the name by now
 		}
-		if err := errors.Join(host.RemoveRun(runDir), registry.Delete(rec.Name)); err != nil {
+		if err := host.RemoveRun(runDir); err != nil {
 			return err
 		}
-		if rec.Nodes > 0 {
+		if os.Geteuid() == 0 { // the nodes of all clusters, and so such directories, are root's
 			if err := host.RemoveLogDirectories(runDir); err != nil {
-				return err
+				fmt.Fprintln(os.Stderr, "coracle: note: a directory for the logs of pods is left:", err)
 			}
+		}
+		if err := registry.Delete(rec.Name); err != nil {
+			return err
 		}
 		return vacate()
 	})

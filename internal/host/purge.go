@@ -281,7 +281,11 @@ func removeMarked(dir string) error {
 	if err != nil || len(entries) != 1 || entries[0].Name() != hostpath.MarkName {
 		return err
 	}
-	return errors.Join(os.Remove(filepath.Join(dir, hostpath.MarkName)), unix.Rmdir(dir))
+	err = errors.Join(os.Remove(filepath.Join(dir, hostpath.MarkName)), unix.Rmdir(dir))
+	if errors.Is(err, unix.ENOTEMPTY) { // somebody uses it since
+		return nil
+	}
+	return err
 }
 
 // foreignMounts returns the mount points in a cluster's data directory that

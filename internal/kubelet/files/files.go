@@ -17,6 +17,10 @@ const MaxHostFile = 1 << 20
 type FS interface {
 	MkdirAll(path string, perm fs.FileMode) error
 	WriteFile(path string, data []byte, perm fs.FileMode) error
+	// MakeMarked makes a directory that all may read, with a file in it, whose parent
+	// others may write to. The directory appears with the file, and MakeMarked writes to
+	// no file that is there already.
+	MakeMarked(dir, name string, data []byte) error
 	// Replace writes a file atomically. After a failure the old file is
 	// unchanged. The new one survives a loss of power. A file that has the
 	// content already is not written.

@@ -313,3 +313,53 @@ func TestReplaceOfAnEqualFile(t *testing.T) {
 		before = info
 	}
 }
+
+func TestFSMakeMarked(t *testing.T) {
+	testFS(t, func(t *testing.T, s fileSystem) {
+		if err := s.MakeMarked(s.path("logs/pods"), ".mark", []byte("made")); err != nil {
+			t.Fatal(err)
+		}
+		s.want(t, "logs/pods/.mark", "made")
+		if names, err := s.ReadDir(s.path("logs")); err != nil || !slices.Equal(names, []string{"pods"}) {
+			t.Errorf("there are %q, %v", names, err)
+		}
+		if mode, err := s.Stat(s.path("logs/pods")); err != nil || mode.Perm() != 0o755 {
+			t.Errorf("the mode is %v, %v", mode, err)
+		}
+	})
+}
+
+// Others may write to the parent: what they put there is not written to.
+func TestMakeMarkedAmongOthers(t *testing.T) {
+	for name, prepare := range map[string]func(dir, target string) error{
+		"a link in place of the mark": func(dir, target string) error {
+			return errors.Join(os.Mkdir(filepath.Join(dir, "pods.mark"), 0o755), os.Symlink(target, filepath.Join(dir, "pods.mark/.mark")))
+		},
+		"left by one that was killed": func(dir, _ string) error {
+			return errors.Join(os.Mkdir(filepath.Join(dir, "pods.mark"), 0o700), os.WriteFile(filepath.Join(dir, "pods.mark/.mark"), []byte("ma"), 0o600))
+		},
+		"a link in place of the directory": func(dir, target string) error {
+			return os.Symlink(filepath.Dir(target), filepath.Join(dir, "pods.mark"))
+		},
+		"another directory": func(dir, _ string) error { return os.MkdirAll(filepath.Join(dir, "pods/theirs"), 0o755) },
+	} {
+		dir, target := t.TempDir(), filepath.Join(t.TempDir(), "file")
+		if err := errors.Join(os.WriteFile(target, []byte("theirs"), 0o600), prepare(dir, target)); err != nil {
+			t.Fatal(err)
+		}
+		err := OS{}.MakeMarked(filepath.Join(dir, "pods"), ".mark", []byte("made"))
+		_, refused := map[string]bool{"a link in place of the directory": true, "another directory": true}[name]
+		if (err != nil) != refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		if raw, err := os.ReadFile(filepath.Join(dir, "pods/.mark")); !refused && (err != nil || string(raw) != "made") {
+			t.Errorf("%s: the mark is %q, %v", name, raw, err)
+		}
+		if raw, err := os.ReadFile(target); err != nil || string(raw) != "theirs" {
+			t.Errorf("%s: another file is %q, %v", name, raw, err)
+		}
+		if names, err := os.ReadDir(filepath.Dir(target)); err != nil || len(names) != 1 {
+			t.Errorf("%s: beside it are %v, %v", name, names, err)
+		}
+	}
+}

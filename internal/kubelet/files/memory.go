@@ -186,6 +186,14 @@ func (m *Memory) TailBeneath(root, path string, limit int64) ([]byte, error) {
 	return raw[max(int64(len(raw))-limit, 0):], nil
 }
 
+// MakeMarked implements FS.
+func (m *Memory) MakeMarked(dir, name string, data []byte) error {
+	if err := m.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return m.WriteFile(filepath.Join(dir, name), data, 0o644)
+}
+
 // Replace implements FS.
 func (m *Memory) Replace(path string, data []byte, perm fs.FileMode) error {
 	return m.WriteFile(path, data, perm)

@@ -48,6 +48,41 @@ func (OS) WriteFile(path string, data []byte, perm fs.FileMode) error {
 	return os.Chmod(path, perm)
 }
 
+// MakeMarked implements FS. It makes the directory under another name, which one that was
+// killed may have left.
+func (OS) MakeMarked(dir, name string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	parent, err := os.OpenRoot(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = parent.Close() }()
+	final := filepath.Base(dir)
+	making := final + name
+	if err := parent.Mkdir(making, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	made, err := parent.OpenRoot(making)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = made.Close() }()
+	if err := made.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	mark, err := made.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = mark.Write(data)
+	if err = errors.Join(err, mark.Chmod(0o644), mark.Close(), made.Chmod(".", 0o755)); err != nil {
+		return err
+	}
+	return parent.Rename(making, final)
+}
+
 // Replace implements FS.
 func (m OS) Replace(path string, data []byte, perm fs.FileMode) error {
 	return m.replace(path, sharedfile.Content{Data: data, Mode: perm, Durable: true})

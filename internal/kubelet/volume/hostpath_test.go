@@ -159,6 +159,7 @@ func TestLogsOfTheMachine(t *testing.T) {
 		"no places":        {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), nil, both("/var/log", false)},
 		"no directory":     {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), []string{"link"}, both("/var/log", false)[1:]},
 		"one of their own": {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "/var/log/pods/", elsewhere(), made, both("/var/log", false)[1:]},
+		"for the machine":  {"/var/log", v1.VolumeMount{MountPath: "/var/log", MountPropagation: new(v1.MountPropagationBidirectional)}, "", elsewhere(), nil, nil},
 		"a part":           {"/var/log", v1.VolumeMount{MountPath: "/var/log", SubPath: "apt"}, "", elsewhere(), made, nil},
 		"other logs":       {"/var/log/apt", v1.VolumeMount{MountPath: "/var/log"}, "", elsewhere(), nil, nil},
 		"the usual ones":   {"/var/log", v1.VolumeMount{MountPath: "/var/log"}, "", hostpath.Directories{}, nil, nil},
@@ -211,6 +212,24 @@ func TestLogsOfTheMachine(t *testing.T) {
 		}
 		if _, err := disk.Stat("/var"); len(test.want)+len(test.made) == 0 && err == nil {
 			t.Errorf("%s: something was made", name)
+		}
+	}
+}
+
+// A part of a volume may be a usual directory of the kubelet.
+func TestUsualPathOfASubPath(t *testing.T) {
+	disk := &files.Memory{}
+	v := &Manager{Root: "/data/kubelet", Paths: elsewhere(), FS: disk, Mounter: disk}
+	for path, mounts := range map[string]map[string]string{
+		"/var/log": {"pods": "/data/logs/pods", "containers/": "/data/logs/containers"}, "/var": {"lib/kubelet/pods": "/data/kubelet/pods"},
+	} {
+		pod := podWith(nil, v1.Volume{Name: "d", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path}}})
+		for sub, want := range mounts {
+			c := &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "d", MountPath: "/at", SubPath: sub}}}
+			got, err := v.Mounts(pod, c, map[string]string{"d": path}, nil)
+			if err != nil || len(got) != 1 || got[0].GetHostPath() != want {
+				t.Errorf("%s of %s: %v, %v, want %s", sub, path, got, err, want)
+			}
 		}
 	}
 }

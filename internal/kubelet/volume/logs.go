@@ -17,8 +17,12 @@ import (
 
 // logMounts returns the mounts of the directories of the pods' logs in a container that
 // has the machine's directory of logs, where they usually are. A mount of the container's
-// own stays in its place.
+// own stays in its place. With the propagation Bidirectional there are none: they would be
+// mounts of the machine, over its own logs and beyond the end of the container.
 func logMounts(disk files.FS, paths hostpath.Directories, c *v1.Container, machine *runtimeapi.Mount) (out []*runtimeapi.Mount) {
+	if machine.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL {
+		return nil
+	}
 	for _, usual := range []string{hostpath.PodLogs, hostpath.LogLinks} {
 		real, point := paths.Real(usual), filepath.Join(machine.GetContainerPath(), filepath.Base(usual))
 		own := slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return filepath.Join("/", m.MountPath) == point })
@@ -40,10 +44,7 @@ func makeMountPoint(disk files.FS, path string) error {
 	mode, err := disk.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := disk.MkdirAll(path, 0o755); err != nil {
-			return err
-		}
-		return disk.WriteFile(filepath.Join(path, hostpath.MarkName), []byte(hostpath.MarkText), 0o644)
+		return disk.MakeMarked(path, hostpath.MarkName, []byte(hostpath.MarkText))
 	case err == nil && !mode.IsDir():
 		return fmt.Errorf("%s is not a directory", path)
 	}
