@@ -319,6 +319,12 @@ func TestLargestPods(t *testing.T) {
 	for _, w := range all {
 		cases = append(cases, []widening{w})
 	}
+	var many []widening // many volumes, each of which asks for the limits of many containers
+	for _, name := range []string{"capabilities", "secrets", "variables that multiply", "containers"} {
+		at := slices.IndexFunc(all, func(w widening) bool { return w.name == name })
+		many = append(many, all[at])
+	}
+	cases = append(cases, many)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // not for secrets

@@ -49,7 +49,7 @@ func PodMemoryControls(k *kubeletconfig.KubeletConfiguration, pod *v1.Pod) map[s
 	if !resourcehelper.IsPodLevelResourcesSet(pod) {
 		return kept
 	}
-	return slowed(kept, k, request, PodResources(pod, 0).GetMemoryLimitInBytes())
+	return slowed(kept, k, request, MemoryLimit(pod))
 }
 
 // protection returns the controls that keep a pod, or one of its containers, the memory

@@ -323,6 +323,15 @@ func Limited(pod *v1.Pod) (cpu, memory bool) {
 	return cpu, memory
 }
 
+// MemoryLimit returns the limit of memory of the pod's cgroup, in bytes, 0 if it has none.
+func MemoryLimit(pod *v1.Pod) int64 {
+	if _, limited := Limited(pod); !limited {
+		return 0
+	}
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	return amount.Value(*limits.Memory())
+}
+
 // SandboxUpdate returns what the runtime is told of a pod's sandbox after a resize.
 func SandboxUpdate(sandboxID string, pod *v1.Pod, k *kubeletconfig.KubeletConfiguration) *runtimeapi.UpdatePodSandboxResourcesRequest {
 	containers, overhead := sandboxResources(pod, k)

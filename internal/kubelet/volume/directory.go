@@ -126,7 +126,7 @@ func memorySize(pod *v1.Pod, limit *resource.Quantity, facts Facts) int64 {
 	if limit != nil {
 		least(amount.Value(*limit))
 	}
-	least(spec.PodResources(pod, 0).GetMemoryLimitInBytes())
+	least(spec.MemoryLimit(pod))
 	return size
 }
 
