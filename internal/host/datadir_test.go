@@ -479,6 +479,36 @@ func TestUnmountsRootsOfKubelets(t *testing.T) {
 	expect(first, first)
 }
 
+// The root directory of a kubelet is shared if it is on a shared mount, wherever it is. A
+// node that is not there has none.
+func TestSharedRoots(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir, elsewhere := filepath.Join(t.TempDir(), "data"), t.TempDir()
+	clusterIn(t, dir, "a")
+	s := keptSettings(dir)
+	s.Options.KubeletArgs = []string{"root-dir=" + elsewhere}
+	if err := s.Write(); err != nil {
+		t.Fatal(err)
+	}
+	second := filepath.Join(dir, "nodes/2/kubelet")
+	files(t, second, "/")
+	for point, propagation := range map[string]uintptr{elsewhere: unix.MS_SHARED, second: unix.MS_PRIVATE} {
+		if err := unix.Mount(point, point, "", unix.MS_BIND, ""); err != nil {
+			t.Skipf("cannot mount here: %v", err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(point, unix.MNT_DETACH) })
+		if err := unix.Mount("none", point, "", propagation, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := SharedRoots(dir)
+	if diff := cmp.Diff(map[string]bool{elsewhere: true, second: false}, got); err != nil || diff != "" {
+		t.Errorf("error %v, (-want +got)\n%s", err, diff)
+	}
+}
+
 // Directories that kubelets have made for the logs of pods go with the last cluster. What
 // others have made, or written there, stays.
 func TestRemovesLogDirectories(t *testing.T) {

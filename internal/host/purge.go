@@ -305,21 +305,54 @@ func foreignMounts(dataDir string) ([]string, error) {
 // there, or where the kubelet's root-dir is. It also returns the root directories of
 // kubelets, which these may have mounted on themselves.
 func mountDirectories(dataDir string) (places, roots []string) {
-	kubelet := filepath.Join(dataDir, "kubelet")
+	roots = kubeletRoots(dataDir)
+	for i, root := range roots {
+		node := dataDir
+		if i > 0 {
+			node = filepath.Join(dataDir, furtherNode(i+1))
+		}
+		places = append(places, mountPlaces(root, node)...)
+	}
+	return realPlaces(places), realPlaces(roots)
+}
+
+// kubeletRoots returns the root directories that the kubelets of a cluster with this data
+// directory may have, that of the first node first, then those of further nodes by their
+// numbers.
+func kubeletRoots(dataDir string) []string {
+	first := filepath.Join(dataDir, "kubelet")
 	if s, err := ReadSettings(dataDir); err == nil {
 		for _, argument := range s.Options.KubeletArgs {
 			if name, dir, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "="); name == "root-dir" {
-				kubelet = dir
+				first = dir
 			}
 		}
 	}
-	places, roots = mountPlaces(kubelet, dataDir), []string{kubelet}
+	roots := []string{first}
 	for _, dir := range furtherNodes() {
-		node := filepath.Join(dataDir, dir)
-		further := filepath.Join(node, "kubelet")
-		places, roots = append(places, mountPlaces(further, node)...), append(roots, further)
+		roots = append(roots, filepath.Join(dataDir, dir, "kubelet"))
 	}
-	return realPlaces(places), realPlaces(roots)
+	return roots
+}
+
+// SharedRoots returns the root directories of the kubelets of a cluster with this data
+// directory that are there, and of each, whether what is mounted below reaches the pods
+// that have it as a hostPath volume.
+func SharedRoots(dataDir string) (map[string]bool, error) {
+	out := make(map[string]bool)
+	for _, root := range kubeletRoots(dataDir) {
+		real, err := filepath.EvalSymlinks(root)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if out[root], err = mountinfo.Shared(real); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // onThemselves returns those directories that are mounted on themselves, and on which
