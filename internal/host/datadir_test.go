@@ -509,21 +509,6 @@ func TestSharedRoots(t *testing.T) {
 	}
 }
 
-// Directories that kubelets have made for the logs of pods go with the last cluster. What
-// others have made, or written there, stays.
-func TestRemovesLogDirectories(t *testing.T) {
-	dir := t.TempDir()
-	files(t, dir, "made/.coracle", "theirs/", "used/.coracle", "used/x", "other/x", "file")
-	for _, name := range []string{"made", "theirs", "used", "other", "file", "missing"} {
-		if err := removeMarked(filepath.Join(dir, name)); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if diff := cmp.Diff([]string{"file", "other", "other/x", "theirs", "used", "used/.coracle", "used/x"}, listed(t, dir)); diff != "" {
-		t.Errorf("left are\n%s", diff)
-	}
-}
-
 // Volumes are unmounted where the kubelet has them: also where its directory
 // was moved, with a link in its place, and where its flag names it.
 func TestUnmountsWhereTheKubeletIs(t *testing.T) {

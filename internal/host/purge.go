@@ -262,30 +262,12 @@ func RemoveRun(dir string) error {
 	return nil
 }
 
-// RemoveLogDirectories removes the directories that kubelets have made in the machine's
-// directory of logs (package hostpath), unless there are other clusters: runDir, which is
-// removed, was not the last directory of a cluster's sockets.
-func RemoveLogDirectories(runDir string) error {
-	if _, err := os.Lstat(filepath.Dir(runDir)); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return errors.Join(removeMarked(hostpath.PodLogs), removeMarked(hostpath.LogLinks))
-}
-
-// removeMarked removes a directory that has a kubelet's mark and nothing else.
-func removeMarked(dir string) error {
-	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
-		return nil
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 || entries[0].Name() != hostpath.MarkName {
-		return err
-	}
-	err = errors.Join(os.Remove(filepath.Join(dir, hostpath.MarkName)), unix.Rmdir(dir))
-	if errors.Is(err, unix.ENOTEMPTY) { // somebody uses it since
-		return nil
-	}
-	return err
+// RemoveLogDirectories removes the directories that the kubelets of a cluster with this
+// data directory have made in the machine's directory of logs (package hostpath), unless
+// other kubelets use them. Their containers must have ended, and the settings be there.
+func RemoveLogDirectories(dataDir string) error {
+	_, roots := mountDirectories(dataDir)
+	return hostpath.RemoveMarks(roots...)
 }
 
 // foreignMounts returns the mount points in a cluster's data directory that

@@ -21,6 +21,10 @@ type FS interface {
 	// others may write to. The directory appears with the file, and MakeMarked writes to
 	// no file that is there already.
 	MakeMarked(dir, name string, data []byte) error
+	// AddMark writes a file into a directory that others may write to. One of that name is
+	// replaced, unless it has that content. No link is followed out of the directory's
+	// parent.
+	AddMark(dir, name string, data []byte) error
 	// Replace writes a file atomically. After a failure the old file is
 	// unchanged. The new one survives a loss of power. A file that has the
 	// content already is not written.

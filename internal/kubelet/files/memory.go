@@ -194,6 +194,11 @@ func (m *Memory) MakeMarked(dir, name string, data []byte) error {
 	return m.WriteFile(filepath.Join(dir, name), data, 0o644)
 }
 
+// AddMark implements FS.
+func (m *Memory) AddMark(dir, name string, data []byte) error {
+	return m.WriteFile(filepath.Join(dir, name), data, 0o644)
+}
+
 // Replace implements FS.
 func (m *Memory) Replace(path string, data []byte, perm fs.FileMode) error {
 	return m.WriteFile(path, data, perm)

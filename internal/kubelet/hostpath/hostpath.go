@@ -22,13 +22,6 @@ const (
 	LogLinks = Logs + "/containers"
 )
 
-// MarkName is the file, which has MarkText, in a directory that a kubelet has made in Logs
-// to mount a real one on in containers. It is covered there.
-const (
-	MarkName = ".coracle"
-	MarkText = "Pods that have /var/log find the logs of pods here. The removal of the last cluster removes this directory.\n"
-)
-
 // Directories are the directories of a kubelet that are not the usual ones. The zero
 // value has none: it changes no path.
 type Directories struct{ moved []moved }

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -205,13 +206,65 @@ func TestLogsOfTheMachine(t *testing.T) {
 		}
 		for _, m := range test.want {
 			dir := "/var/log/" + filepath.Base(m.GetContainerPath())
-			_, err := disk.Stat(dir + "/.coracle")
-			if mode, _ := disk.Lstat(dir); !mode.IsDir() || (err == nil) == slices.Contains(test.made, dir) {
-				t.Errorf("%s: %s is %s, its mark: %v", name, dir, mode, err)
+			own, _ := hostpath.Mark("/data/kubelet")
+			for _, mark := range []string{".coracle", own} {
+				_, err := disk.Stat(filepath.Join(dir, mark))
+				if mode, _ := disk.Lstat(dir); !mode.IsDir() || (err == nil) == slices.Contains(test.made, dir) {
+					t.Errorf("%s: %s is %s, its mark %s: %v", name, dir, mode, mark, err)
+				}
 			}
 		}
 		if _, err := disk.Stat("/var"); len(test.want)+len(test.made) == 0 && err == nil {
 			t.Errorf("%s: something was made", name)
+		}
+	}
+}
+
+// comesAndGoes is a disk on which another kubelet makes or removes a directory between two
+// steps, once.
+type comesAndGoes struct {
+	*files.Memory
+	fails error
+}
+
+func (d *comesAndGoes) MakeMarked(dir, name string, data []byte) error {
+	if errors.Is(d.fails, fs.ErrExist) {
+		defer func() { d.fails = nil }()
+		return errors.Join(d.Memory.MakeMarked(dir, name, data), d.fails)
+	}
+	return d.Memory.MakeMarked(dir, name, data)
+}
+
+func (d *comesAndGoes) AddMark(dir, name string, data []byte) error {
+	if errors.Is(d.fails, fs.ErrNotExist) {
+		defer func() { d.fails = nil }()
+		return errors.Join(d.Memory.RemoveAll(dir), d.fails)
+	}
+	return d.Memory.AddMark(dir, name, data)
+}
+
+// Each kubelet of the machine says that it uses the directories, also when others make or
+// remove them at the same time.
+func TestMarksOfSeveralKubelets(t *testing.T) {
+	for name, fails := range map[string]error{"one after the other": nil, "made meanwhile": fs.ErrExist, "removed meanwhile": fs.ErrNotExist} {
+		disk := &comesAndGoes{Memory: &files.Memory{}, fails: fails}
+		var want []string
+		for _, root := range []string{"/data/a/kubelet", "/data/b/kubelet"} {
+			if fails != nil && root == "/data/b/kubelet" {
+				continue
+			}
+			for range 2 {
+				if err := makeMountPoint(disk, hostpath.PodLogs, root); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			own, _ := hostpath.Mark(root)
+			want = append(want, own)
+		}
+		want = append(want, hostpath.MarkName)
+		slices.Sort(want)
+		if names, err := disk.ReadDir(hostpath.PodLogs); err != nil || !slices.Equal(names, want) {
+			t.Errorf("%s: there are %q (%v), want %q", name, names, err, want)
 		}
 	}
 }

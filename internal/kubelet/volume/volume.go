@@ -357,7 +357,7 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		mount.HostPath = host
 		out = append(out, mount)
 		if vol.HostPath != nil && filepath.Clean(host) == hostpath.Logs {
-			logs = append(logs, logMounts(v.FS, v.Paths, c, mount)...)
+			logs = append(logs, logMounts(v.FS, v.Paths, v.Root, c, mount)...)
 		}
 	}
 	return append(out, logs...), nil
