@@ -220,6 +220,34 @@ func TestLogsOfTheMachine(t *testing.T) {
 	}
 }
 
+// A persistent volume of all logs of the machine has those of the pods, too.
+func TestLogsOfTheMachineInPersistentVolumes(t *testing.T) {
+	for name, source := range map[string]v1.PersistentVolumeSource{
+		"hostPath": {HostPath: &v1.HostPathVolumeSource{Path: "/var/log"}}, "local": {Local: &v1.LocalVolumeSource{Path: "/var/log/"}},
+	} {
+		disk := &files.Memory{}
+		if err := disk.MkdirAll("/var/log", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+		pv.Spec.ClaimRef, pv.Spec.PersistentVolumeSource = &v1.ObjectReference{UID: "claim"}, source
+		v := &Manager{Root: "/data/kubelet", Paths: elsewhere(), FS: disk, Mounter: disk, Claims: oneVolume{pv}}
+		pod := podWith(nil, claimVolume(false))
+		paths, _, err := v.SetUp(t.Context(), pod, Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := v.Mounts(pod, &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "d", MountPath: "/logs"}}}, paths, nil)
+		var shown []string
+		for _, m := range got {
+			shown = append(shown, m.GetContainerPath()+" "+filepath.Clean(m.GetHostPath()))
+		}
+		if want := []string{"/logs /var/log", "/logs/pods /data/logs/pods", "/logs/containers /data/logs/containers"}; err != nil || !slices.Equal(shown, want) {
+			t.Errorf("%s: mounts %q (%v), want %q", name, shown, err, want)
+		}
+	}
+}
+
 // comesAndGoes is a disk on which another kubelet makes or removes a directory between two
 // steps, once.
 type comesAndGoes struct {

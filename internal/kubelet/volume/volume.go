@@ -356,7 +356,7 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		}
 		mount.HostPath = host
 		out = append(out, mount)
-		if vol.HostPath != nil && filepath.Clean(host) == hostpath.Logs {
+		if (vol.HostPath != nil || isOfNode(pv)) && filepath.Clean(host) == hostpath.Logs {
 			logs = append(logs, logMounts(v.FS, v.Paths, v.Root, c, mount)...)
 		}
 	}
