@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-io/coracle/internal/beneath"
 	"github.com/coracle-io/coracle/internal/clusterdefaults"
 	"github.com/coracle-io/coracle/internal/host/tree"
 	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
@@ -367,7 +368,10 @@ func mountPlaces(kubelet, dir string) []string {
 
 // below reports whether a path is below one of several directories.
 func below(path string, dirs []string) bool {
-	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(path, dir+"/") })
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		rest, in := beneath.Rel(dir, path)
+		return in && rest != ""
+	})
 }
 
 func mountedError(points []string) error {
@@ -389,7 +393,7 @@ func RefuseForeignMounts(dataDir string) error {
 func RefuseForeignMountsOf(dataDir string, number int) error {
 	foreign, err := foreignMounts(dataDir)
 	node := filepath.Join(dataDir, furtherNode(number))
-	return errors.Join(err, mountedError(slices.DeleteFunc(foreign, func(m string) bool { return m != node && !strings.HasPrefix(m, node+"/") })))
+	return errors.Join(err, mountedError(mountinfo.Below(foreign, node)))
 }
 
 // UnmountCluster unmounts what Coracle mounted for a cluster with that data
@@ -426,11 +430,11 @@ func unmountBelow(dirs []string) error {
 	return errors.Join(errs...)
 }
 
-// mountsBelow returns the mount points below a directory.
-func mountsBelow(dir string) ([]string, error) {
+// mountsBelow returns the mount points below directories.
+func mountsBelow(dirs ...string) ([]string, error) {
 	points, err := mountinfo.Points()
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(points, func(m string) bool { return !strings.HasPrefix(m, dir+"/") }), nil
+	return slices.DeleteFunc(points, func(m string) bool { return !below(m, dirs) }), nil
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/beneath"
 )
 
 // mount is a line of the table.
@@ -47,7 +49,7 @@ func Shared(path string) (bool, error) {
 func at(all []mount, path string) mount {
 	var found mount
 	for _, m := range all { // of several at one point, the last one covers the others
-		if len(m.point) >= len(found.point) && (path == m.point || strings.HasPrefix(path, strings.TrimSuffix(m.point, "/")+"/")) {
+		if _, on := beneath.Rel(m.point, path); on && len(m.point) >= len(found.point) {
 			found = m
 		}
 	}
@@ -116,10 +118,9 @@ func onItself(all []mount) []string {
 
 // Below returns those points that are a directory or below it.
 func Below(points []string, dir string) []string {
-	prefix := strings.TrimSuffix(dir, "/") + "/"
 	var below []string
 	for _, point := range points {
-		if point == dir || strings.HasPrefix(point, prefix) {
+		if _, is := beneath.Rel(dir, point); is {
 			below = append(below, point)
 		}
 	}

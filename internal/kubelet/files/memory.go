@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/coracle-io/coracle/internal/beneath"
 )
 
 // Memory is a file system and a mount table in memory. It stores the modes of
@@ -448,7 +450,7 @@ func (m *Memory) Below(path string) ([]string, error) {
 	defer m.mu.Unlock()
 	var out []string
 	for target := range m.mounts {
-		if target == path || strings.HasPrefix(target, path+"/") {
+		if _, is := beneath.Rel(path, target); is {
 			out = append(out, target)
 		}
 	}

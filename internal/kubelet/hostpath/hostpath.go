@@ -11,7 +11,8 @@ package hostpath
 import (
 	"path/filepath"
 	"slices"
-	"strings"
+
+	"github.com/coracle-io/coracle/internal/beneath"
 )
 
 // The usual directories.
@@ -55,7 +56,7 @@ func (d Directories) Usual(path string) string {
 func translate(path string, all []moved) string {
 	length, out := 0, path
 	consider := func(dir, in string) {
-		if rest, ok := within(dir, path); ok && len(dir) > length {
+		if rest, ok := beneath.Rel(dir, path); ok && len(dir) > length {
 			length, out = len(dir), path
 			if in != "" {
 				out = filepath.Join(in, rest)
@@ -67,16 +68,4 @@ func translate(path string, all []moved) string {
 		consider(m.usual, m.real)
 	}
 	return out
-}
-
-// within returns a path relative to a directory that it is, or that it is below.
-func within(dir, path string) (rest string, ok bool) {
-	if !filepath.IsAbs(path) {
-		return "", false
-	}
-	path = filepath.Clean(path)
-	if path == dir {
-		return "", true
-	}
-	return strings.CutPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
