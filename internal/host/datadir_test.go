@@ -445,8 +445,15 @@ func TestUnmountsRootsOfKubelets(t *testing.T) {
 	mounted("none", "kubelet/pods/uid/volumes/secret", "tmpfs", 0)
 	mounted("none", "nodes/2/kubelet/pods/uid/volumes/secret", "tmpfs", 0)
 	disk := mounted("none", "kubelet/disk", "tmpfs", 0)
-	if err := RefuseForeignMounts(dir); err == nil || !strings.Contains(err.Error(), disk+",") {
-		t.Errorf("error: %v", err)
+	deep := mounted("none", "kubelet/disk/deep", "tmpfs", 0)
+	err := RefuseForeignMounts(dir)
+	for _, want := range []string{"mounted at " + disk + ", " + deep + ",", "(umount " + deep + " " + disk + ")", "a driver in a pod may have mounted it"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error: %v, want %q", err, want)
+		}
+	}
+	if err := unix.Unmount(deep, 0); err != nil {
+		t.Fatal(err)
 	}
 	if err := RefuseForeignMountsOf(dir, 2); err != nil {
 		t.Error(err)
@@ -477,6 +484,42 @@ func TestUnmountsRootsOfKubelets(t *testing.T) {
 		t.Error(err)
 	}
 	expect(first, first)
+}
+
+// A mount in a root directory elsewhere is told of if that is mounted on itself, and
+// cannot be unmounted otherwise.
+func TestForeignMountsElsewhere(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir, elsewhere := filepath.Join(t.TempDir(), "data"), t.TempDir()
+	clusterIn(t, dir, "a")
+	s := keptSettings(dir)
+	s.Options.KubeletArgs = []string{"root-dir=" + elsewhere}
+	if err := s.Write(); err != nil {
+		t.Fatal(err)
+	}
+	disk := filepath.Join(elsewhere, "disk")
+	mount := func(source, point, kind string, flags uintptr) {
+		t.Helper()
+		files(t, point, "/")
+		if err := unix.Mount(source, point, kind, flags, ""); err != nil {
+			t.Skipf("cannot mount here: %v", err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(point, unix.MNT_DETACH) })
+	}
+	mount("none", disk, "tmpfs", 0)
+	if err := RefuseForeignMounts(dir); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Unmount(disk, 0); err != nil {
+		t.Fatal(err)
+	}
+	mount(elsewhere, elsewhere, "", unix.MS_BIND)
+	mount("none", disk, "tmpfs", 0)
+	if err := RefuseForeignMounts(dir); err == nil || !strings.Contains(err.Error(), "mounted at "+disk+",") {
+		t.Errorf("error: %v", err)
+	}
 }
 
 // The root directory of a kubelet is shared if it is on a shared mount, wherever it is. A

@@ -272,14 +272,15 @@ func RemoveLogDirectories(dataDir string) error {
 }
 
 // foreignMounts returns the mount points in a cluster's data directory that
-// Coracle did not make, such as a disk for the containers.
+// Coracle did not make, such as a disk for the containers, and those in root directories
+// of kubelets elsewhere that are mounted on themselves, and cannot be unmounted before.
 func foreignMounts(dataDir string) ([]string, error) {
-	mounts, err := mountsBelow(dataDir)
+	own, roots := mountDirectories(dataDir)
+	shared, err := onThemselves(roots)
 	if err != nil {
 		return nil, err
 	}
-	own, roots := mountDirectories(dataDir)
-	shared, err := onThemselves(roots)
+	mounts, err := mountsBelow(append([]string{dataDir}, shared...)...)
 	return slices.DeleteFunc(mounts, func(m string) bool { return below(m, own) || slices.Contains(shared, m) }), err
 }
 
@@ -378,14 +379,29 @@ func mountedError(points []string) error {
 	if len(points) == 0 {
 		return nil
 	}
-	return fmt.Errorf("something is mounted at %s, which may hold what is not the cluster's: unmount it first (umount %s)", firstFew(points), points[0])
+	deepest := slices.Clone(points[max(0, len(points)-maxUnmount):]) // one below another is unmounted before that
+	slices.Reverse(deepest)
+	return fmt.Errorf("something is mounted at %s, which may hold what is not the cluster's: unmount it first (umount %s)", firstFew(points), strings.Join(deepest, " "))
+}
+
+// maxUnmount bounds the mount points that a user is asked to unmount at a time.
+const maxUnmount = 3
+
+// foreignError returns an error that names foreign mounts of a cluster, if there are any.
+func foreignError(dataDir string, foreign []string) error {
+	err := mountedError(foreign)
+	_, roots := mountDirectories(dataDir)
+	if err == nil || !slices.ContainsFunc(foreign, func(m string) bool { return below(m, roots) }) {
+		return err
+	}
+	return fmt.Errorf("%w; a driver in a pod may have mounted it in the kubelet's directory, and may do so again: delete its pods before", err)
 }
 
 // RefuseForeignMounts returns an error that names the foreign mounts, if there
 // are any.
 func RefuseForeignMounts(dataDir string) error {
 	foreign, err := foreignMounts(dataDir)
-	return errors.Join(err, mountedError(foreign))
+	return errors.Join(err, foreignError(dataDir, foreign))
 }
 
 // RefuseForeignMountsOf is RefuseForeignMounts for what is mounted in the directory of
@@ -393,7 +409,7 @@ func RefuseForeignMounts(dataDir string) error {
 func RefuseForeignMountsOf(dataDir string, number int) error {
 	foreign, err := foreignMounts(dataDir)
 	node := filepath.Join(dataDir, furtherNode(number))
-	return errors.Join(err, mountedError(mountinfo.Below(foreign, node)))
+	return errors.Join(err, foreignError(dataDir, mountinfo.Below(foreign, node)))
 }
 
 // UnmountCluster unmounts what Coracle mounted for a cluster with that data
