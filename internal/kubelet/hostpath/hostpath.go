@@ -51,21 +51,38 @@ func (d Directories) Usual(path string) string {
 	return translate(path, reverse)
 }
 
-// translate replaces the beginning of a path. One directory may be below another: the
-// longest one that has the path says whether there is something to replace.
+// Part returns a part of a directory of the machine as a real directory and a path below
+// it. The directory is another one than the given one only if the part is a usual
+// directory or below one. Pods may have put links there, so that a caller who follows
+// them must keep to the directory.
+func (d Directories) Part(dir, sub string) (real, rest string) {
+	if in, below := find(filepath.Join(dir, sub), d.moved); in != "" {
+		return in, below
+	}
+	return dir, sub
+}
+
+// translate replaces the beginning of a path, if there is something to replace.
 func translate(path string, all []moved) string {
-	length, out := 0, path
-	consider := func(dir, in string) {
-		if rest, ok := beneath.Rel(dir, path); ok && len(dir) > length {
-			length, out = len(dir), path
-			if in != "" {
-				out = filepath.Join(in, rest)
-			}
+	if in, rest := find(path, all); in != "" {
+		return filepath.Join(in, rest)
+	}
+	return path
+}
+
+// find returns the real directory for a path in a usual one, and the rest of the path. It
+// returns "" if there is none. One directory may be below another: the longest one that
+// has the path says whether there is something to replace.
+func find(path string, all []moved) (in, rest string) {
+	length := 0
+	consider := func(dir, real string) {
+		if below, ok := beneath.Rel(dir, path); ok && len(dir) > length {
+			length, in, rest = len(dir), real, below
 		}
 	}
 	for _, m := range all {
 		consider(m.real, "")
 		consider(m.usual, m.real)
 	}
-	return out
+	return in, rest
 }

@@ -314,3 +314,30 @@ func TestUsualPathOfASubPath(t *testing.T) {
 		}
 	}
 }
+
+// binds notes the path that was bound last.
+type binds struct {
+	*files.Memory
+	root, sub string
+}
+
+func (b *binds) BindBeneath(root, sub, target string, readOnly bool) error {
+	b.root, b.sub = root, sub
+	return b.Memory.BindBeneath(root, sub, target, readOnly)
+}
+
+// What is below a usual directory is resolved below the real one: pods may have put links
+// there, and none of them leads out of it.
+func TestSubPathBelowAUsualDirectory(t *testing.T) {
+	disk := &binds{Memory: &files.Memory{}}
+	v := &Manager{Root: "/data/kubelet", Paths: elsewhere(), FS: disk, Mounter: disk}
+	pod := podWith(nil, v1.Volume{Name: "d", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/var"}}})
+	c := &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "d", MountPath: "/at", SubPath: "lib/kubelet/pods/a/link"}}}
+	got, err := v.Mounts(pod, c, map[string]string{"d": "/var"}, nil)
+	if want := "/data/kubelet/pods/uid/volume-subpaths/d/c/0"; err != nil || len(got) != 1 || got[0].GetHostPath() != want {
+		t.Errorf("mounts %v (%v), want %s", got, err, want)
+	}
+	if disk.root != "/data/kubelet" || disk.sub != "pods/a/link" {
+		t.Errorf("%q below %q was mounted", disk.sub, disk.root)
+	}
+}

@@ -344,8 +344,8 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		if host == "" {
 			return nil, fmt.Errorf("volume %q of container %q is not mounted", m.Name, c.Name)
 		}
-		if usual := filepath.Join(host, sub); vol.HostPath != nil && v.Paths.Real(usual) != usual {
-			host, sub = v.Paths.Real(usual), ""
+		if vol.HostPath != nil {
+			host, sub = v.Paths.Part(host, sub)
 		}
 		if sub != "" {
 			target := filepath.Join(v.PodDir(pod.UID), "volume-subpaths", m.Name, c.Name, fmt.Sprint(i))
