@@ -105,7 +105,8 @@ type Mounter interface {
 	// missing, it is created as a directory with root's permissions. No link is
 	// followed out of root.
 	BindBeneath(root, sub, target string, readOnly bool) error
-	// Unmount unmounts target. A target that is not mounted is not an error.
+	// Unmount unmounts target, also if it is in use. What was propagated from elsewhere to
+	// below target stays there. A target that is not mounted is not an error.
 	Unmount(target string) error
 	// Below returns the mount points at or below path, deepest first. path may
 	// contain symbolic links; the mount points then begin with path as it is

@@ -343,7 +343,10 @@ func openBeneath(root, sub string) (*os.File, error) {
 func (OS) Unmount(target string) error {
 	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {
-		err = unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		// What was propagated from elsewhere to below target stays there.
+		if err = unix.Mount("none", target, "", unix.MS_PRIVATE|unix.MS_REC, ""); err == nil {
+			err = unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		}
 	}
 	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -188,7 +188,7 @@ func (v *Manager) TearDown(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	for _, m := range mounts {
-		if v.CSI.Owns(uid, m) {
+		if v.CSI.Owns(uid, m) || isBelowSubPath(dir, m, mounts) {
 			continue
 		}
 		began := time.Now()
@@ -217,6 +217,15 @@ func (v *Manager) TearDown(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	return v.FS.RemoveAll(dir)
+}
+
+// isBelowSubPath reports whether a mount point of a pod is below a path in a volume that
+// is mounted for a container, as one of all mount points is. It may have been propagated
+// there from the machine, where it must stay: the unmounting of the path ends it.
+func isBelowSubPath(podDir, point string, all []string) bool {
+	rest, _ := files.Beneath(podDir, point)
+	parts := strings.SplitN(rest, "/", 5) // volume-subpaths/NAME/CONTAINER/INDEX/...
+	return len(parts) == 5 && parts[0] == "volume-subpaths" && slices.Contains(all, filepath.Join(podDir, filepath.Join(parts[:4]...)))
 }
 
 // removeMountPoints removes the directories and files of a pod where volumes, and paths
