@@ -23,9 +23,9 @@ func (o *settings) rootOfKubelet() string {
 	return k.Config.RootDirectory
 }
 
-// unmountKubelet unmounts the volumes of pods in the root directory of a kubelet, the
-// deepest first, and that from itself, unless something else is mounted there. It returns
-// no error if the directory is missing.
+// unmountKubelet unmounts the volumes of pods in the root directory of a kubelet, and that
+// from itself, unless something else is mounted there. It returns no error if the
+// directory is missing.
 func unmountKubelet(root string) error {
 	for _, name := range []string{"pods", "plugins"} {
 		dir, err := filepath.EvalSymlinks(filepath.Join(root, name)) // mount tables have no links
@@ -39,13 +39,9 @@ func unmountKubelet(root string) error {
 		if err != nil {
 			return err
 		}
-		for _, point := range slices.Backward(mountinfo.Below(points, dir)) {
-			if point == dir { // a disk of the user
-				continue
-			}
-			if err := mountinfo.Detach(point); err != nil {
-				return err
-			}
+		below := slices.DeleteFunc(mountinfo.Below(points, dir), func(point string) bool { return point == dir }) // a disk of the user
+		if err := mountinfo.DetachAll(below); err != nil {
+			return err
 		}
 	}
 	root, err := filepath.EvalSymlinks(root)

@@ -39,6 +39,7 @@ func TestPurgeUnmountsTheKubelet(t *testing.T) {
 				return point
 			}
 			mount(root, root, "", unix.MS_BIND)
+			mount("none", root, "", unix.MS_PRIVATE) // what is mounted below is not on the machine's mount, too
 			mount("none", filepath.Join(root, "pods/u/volumes/kubernetes.io~empty-dir/m"), "tmpfs", 0)
 			mount("none", filepath.Join(root, "plugins/kubernetes.io/csi/d/h/globalmount"), "tmpfs", 0)
 			var want []string

@@ -413,7 +413,7 @@ func RefuseForeignMountsOf(dataDir string, number int) error {
 }
 
 // UnmountCluster unmounts what Coracle mounted for a cluster with that data
-// directory, and everything below its run directory, the deepest first.
+// directory, and everything below its run directory.
 func UnmountCluster(dataDir, runDir string) error {
 	places, roots := mountDirectories(dataDir)
 	return errors.Join(unmountBelow(append(places, runDir)), unmountRoots(roots))
@@ -429,21 +429,10 @@ func unmountRoots(roots []string) error {
 	return errors.Join(errs...)
 }
 
-// unmountBelow unmounts everything below directories, the deepest first.
+// unmountBelow unmounts everything below directories.
 func unmountBelow(dirs []string) error {
-	points, err := mountinfo.Points()
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(points, func(a, b string) int { return len(b) - len(a) })
-	var errs []error
-	for _, m := range points {
-		if !below(m, dirs) {
-			continue
-		}
-		errs = append(errs, mountinfo.Detach(m))
-	}
-	return errors.Join(errs...)
+	points, err := mountsBelow(dirs...)
+	return errors.Join(err, mountinfo.DetachAll(points))
 }
 
 // mountsBelow returns the mount points below directories.

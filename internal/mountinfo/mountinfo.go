@@ -137,6 +137,24 @@ func Detach(point string) error {
 	return &fs.PathError{Op: "unmount", Path: point, Err: err}
 }
 
+// DetachAll unmounts what is mounted at points, of which some may be below others. What
+// was propagated from elsewhere to below one of them stays there.
+func DetachAll(points []string) error {
+	var errs []error
+	for _, point := range points {
+		if err := unix.Mount("none", point, "", unix.MS_PRIVATE, ""); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, &fs.PathError{Op: "make private", Path: point, Err: err})
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	for _, point := range slices.SortedFunc(slices.Values(points), func(a, b string) int { return len(b) - len(a) }) {
+		errs = append(errs, Detach(point))
+	}
+	return errors.Join(errs...)
+}
+
 func table() ([]mount, error) {
 	raw, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
