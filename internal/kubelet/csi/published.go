@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -52,12 +53,17 @@ func (p place) isEmpty() bool {
 }
 
 // checkPublished returns an error if the driver has published a volume where no pod
-// looks. A driver may publish a volume without a mount, and it may have no files. The pod
-// gets one event if both are the case: what it writes is then likely not in the volume.
-func checkPublished(m *mount) error {
+// looks, and has it undo that: once it knows other paths, it does not know that mount. A
+// driver may publish a volume without a mount, and it may have no files. The pod gets one
+// event if both are the case: what it writes is then likely not in the volume.
+func checkPublished(ctx context.Context, m *mount) error {
 	p := place{m.volumes, m.endpoint, m.target()}
 	if p.isAstray() {
-		return p.astray(m.record.Driver)
+		err := p.astray(m.record.Driver)
+		if left := callUnpublish(ctx, m.endpoint, m.record.Handle, p.path); left != nil {
+			err = fmt.Errorf("%w; it is still mounted there: %w", err, left)
+		}
+		return err
 	}
 	if m.source.block() || !p.isEmpty() || !isFirstWarning(m) {
 		return nil

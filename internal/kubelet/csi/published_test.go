@@ -3,6 +3,7 @@ package csi
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -20,13 +21,14 @@ func TestDriverThatMountsOnTheMachine(t *testing.T) {
 	const staging = "/plugins/kubernetes.io/csi/" + driverName + "/"
 	handle := sum("vol-1")
 	for name, test := range map[string]struct {
-		stages, inside, other bool
-		want                  []string // in the error
+		stages, inside, other, block bool
+		want                         []string // in the error
 	}{
-		"staged":          {stages: true, want: []string{"MountVolume.MountDevice failed", "at " + root + staging + handle + "/globalmount, and not at " + elsewhere + staging, "directory " + elsewhere + " in the place of " + root}},
-		"published":       {want: []string{"MountVolume.SetUp failed", "at " + root + "/pods/" + string(podUID) + "/volumes/kubernetes.io~csi/pv1/mount, and not at " + elsewhere + "/pods/"}},
-		"in its pod":      {stages: true, inside: true},
-		"another kubelet": {stages: true, inside: true, other: true},
+		"staged":                                {stages: true, want: []string{"MountVolume.MountDevice failed", "at " + root + staging + handle + "/globalmount, and not at " + elsewhere + staging, "directory " + elsewhere + " in the place of " + root}},
+		"published":                             {want: []string{"MountVolume.SetUp failed", "at " + root + "/pods/" + string(podUID) + "/volumes/kubernetes.io~csi/pv1/mount, and not at " + elsewhere + "/pods/"}},
+		"in its pod":                            {stages: true, inside: true},
+		"another kubelet":                       {stages: true, inside: true, other: true},
+		"another kubelet, and nothing to stage": {stages: true, inside: true, other: true, block: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, csiDriver())
@@ -37,6 +39,11 @@ func TestDriverThatMountsOnTheMachine(t *testing.T) {
 			}
 			if !test.stages {
 				b.driver.Capabilities = nil
+			}
+			source := persistent()
+			if test.block {
+				source = blockVolume()
+				b.driver.Place = func(_, target string) error { return b.files.WriteFile(paths.Real(target), nil, fs.ModeDevice|0o600) }
 			}
 			var others []string
 			if test.other {
@@ -53,7 +60,7 @@ func TestDriverThatMountsOnTheMachine(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 { // it is tried again
-				_, err := v.SetUp(t.Context(), pod(podUID), persistent())
+				_, err := v.SetUp(t.Context(), pod(podUID), source)
 				if (err != nil) != (len(test.want) > 0) {
 					t.Fatalf("error %v", err)
 				}
@@ -66,6 +73,9 @@ func TestDriverThatMountsOnTheMachine(t *testing.T) {
 					if err := unstage(t.Context(), v); err != nil {
 						t.Fatal(err)
 					}
+				}
+				if left, _ := b.files.Below(root); !slices.Equal(left, others) {
+					t.Errorf("after error %v, mounted are %q", err, left)
 				}
 			}
 			if err := errors.Join(v.TearDown(t.Context(), podUID), unstage(t.Context(), v)); err != nil {

@@ -241,7 +241,7 @@ func (m *mount) mountAll(ctx context.Context) error {
 		m.abandon(err)
 		return m.failure("MountVolume.SetUp", err)
 	}
-	if err := checkPublished(m); err != nil {
+	if err := checkPublished(ctx, m); err != nil {
 		return m.failure("MountVolume.SetUp", err)
 	}
 	if m.staging() == "" {
