@@ -16,7 +16,7 @@ func defaultKubeletRoot(o *settings) string { return filepath.Join(o.DataDir, "k
 
 // rootOfKubelet returns the root directory of the node's kubelet. With arguments that are
 // wrong, which it never ran with, the directory may be the default.
-func (o *settings) rootOfKubelet() string {
+func rootOfKubelet(o *settings) string {
 	k := component.NewKubelet()
 	k.Config.RootDirectory = defaultKubeletRoot(o)
 	_ = o.setKubelet(o.Node.Number, k.AddFlags)

@@ -67,7 +67,7 @@ func TestRootOfKubelet(t *testing.T) {
 		"/y":            {"root-dir=/x", "--root-dir=/y"},
 	} {
 		s := &settings{Options: Options{DataDir: "/data", KubeletArgs: arguments, Node: &NodeOptions{Number: 1}}}
-		if got := s.rootOfKubelet(); got != want {
+		if got := rootOfKubelet(s); got != want {
 			t.Errorf("%q: the root directory is %s, want %s", arguments, got, want)
 		}
 	}

@@ -315,7 +315,7 @@ func (o *settings) purge(ctx context.Context) error {
 	if err := purge(ctx, o); err != nil {
 		return fmt.Errorf("remove the containers: %w", err)
 	}
-	root := o.rootOfKubelet()
+	root := rootOfKubelet(o)
 	if err := unmountKubelet(root); err != nil {
 		return err
 	}
