@@ -523,7 +523,8 @@ func TestForeignMountsElsewhere(t *testing.T) {
 }
 
 // The root directory of a kubelet is shared if it is on a shared mount, wherever it is. A
-// node that is not there has none.
+// node that is not there has none, and one that has not mounted anything may not have
+// started.
 func TestSharedRoots(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
@@ -535,9 +536,9 @@ func TestSharedRoots(t *testing.T) {
 	if err := s.Write(); err != nil {
 		t.Fatal(err)
 	}
-	second := filepath.Join(dir, "nodes/2/kubelet")
-	files(t, second, "/")
-	for point, propagation := range map[string]uintptr{elsewhere: unix.MS_SHARED, second: unix.MS_PRIVATE} {
+	second, third := filepath.Join(dir, "nodes/2/kubelet"), filepath.Join(dir, "nodes/3/kubelet")
+	files(t, dir, "nodes/2/kubelet/pods/", "nodes/3/kubelet/")
+	for point, propagation := range map[string]uintptr{elsewhere: unix.MS_SHARED, second: unix.MS_PRIVATE, third: unix.MS_PRIVATE} {
 		if err := unix.Mount(point, point, "", unix.MS_BIND, ""); err != nil {
 			t.Skipf("cannot mount here: %v", err)
 		}
@@ -545,6 +546,9 @@ func TestSharedRoots(t *testing.T) {
 		if err := unix.Mount("none", point, "", propagation, ""); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := unix.Mount("none", filepath.Join(second, "pods"), "tmpfs", 0, ""); err != nil {
+		t.Skipf("cannot mount here: %v", err)
 	}
 	got, err := SharedRoots(dir)
 	if diff := cmp.Diff(map[string]bool{elsewhere: true, second: false}, got); err != nil || diff != "" {

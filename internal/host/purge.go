@@ -320,8 +320,9 @@ func kubeletRoots(dataDir string) []string {
 }
 
 // SharedRoots returns the root directories of the kubelets of a cluster with this data
-// directory that are there, and of each, whether what is mounted below reaches the pods
-// that have it as a hostPath volume.
+// directory, and of each, whether what is mounted below reaches the pods that have it as a
+// hostPath volume. It leaves out those whose kubelet may not have started: what is missing,
+// and what is not shared while nothing is mounted below.
 func SharedRoots(dataDir string) (map[string]bool, error) {
 	out := make(map[string]bool)
 	for _, root := range kubeletRoots(dataDir) {
@@ -332,8 +333,13 @@ func SharedRoots(dataDir string) (map[string]bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		if out[root], err = mountinfo.Shared(real); err != nil {
+		shared, err := mountinfo.Shared(real)
+		mounts, mountsErr := mountsBelow(real)
+		if err := errors.Join(err, mountsErr); err != nil {
 			return nil, err
+		}
+		if shared || len(mounts) > 0 {
+			out[root] = shared
 		}
 	}
 	return out, nil
