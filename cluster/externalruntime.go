@@ -25,7 +25,7 @@ const externalTimeout = 10 * time.Second
 // the runtime, including images. It kills the processes of pods that the
 // runtime did not end, by their cgroup.
 func purgeExternal(ctx context.Context, o *settings) error {
-	known, err := podsOnDisk(filepath.Join(o.DataDir, "kubelet"))
+	known, err := podsOnDisk(rootOfKubelet(o))
 	if err != nil {
 		return err
 	}

@@ -28,9 +28,9 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/kubelet"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/localvolume"
 	"github.com/coracle-io/coracle/internal/logging"
-	"github.com/coracle-io/coracle/internal/mountinfo"
 	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/nodestatus"
 	"github.com/coracle-io/coracle/internal/podnet"
@@ -133,7 +133,7 @@ func newNode(plane *planeConfiguration, group *supervise.Group, access access) (
 		n.configureJoined()
 	}
 	k.Config.NodeName = o.NodeName
-	k.Config.RootDirectory = kubeletRoot(o)
+	k.Config.RootDirectory = defaultKubeletRoot(o)
 	addresses, err := access.addresses(plane.api)
 	if err != nil {
 		return nil, err
@@ -315,10 +315,12 @@ func (o *settings) purge(ctx context.Context) error {
 	if err := purge(ctx, o); err != nil {
 		return fmt.Errorf("remove the containers: %w", err)
 	}
-	if root, err := filepath.EvalSymlinks(kubeletRoot(o)); err == nil {
-		if err := mountinfo.DetachFromItself(root); err != nil { // else a volume is mounted below
-			return err
-		}
+	root := rootOfKubelet(o)
+	if err := unmountKubelet(root); err != nil {
+		return err
+	}
+	if err := hostpath.RemoveMarks(root); err != nil {
+		o.Progress("a directory for the logs of pods is left: " + strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return o.purgeNetwork()
 }
@@ -378,9 +380,6 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	return nil
 }
-
-// kubeletRoot returns the root directory of a node's kubelet that has no argument for it.
-func kubeletRoot(o *settings) string { return filepath.Join(o.DataDir, "kubelet") }
 
 // start starts the node's components.
 func (n *Node) start(ctx context.Context) {
@@ -473,7 +472,7 @@ func (n *Node) runKubelet(ctx context.Context, provider client.Provider) error {
 	if k.Config.GetCertificate, k.Config.ClientCAs, err = n.access.serving(k.Config.NodeName, k.Config.Addresses()); err != nil {
 		return err
 	}
-	// Purge unmounts it. If volumes are still mounted, host.UnmountCluster does.
+	// Purge unmounts it.
 	if err := kubelet.ShareRoot(k.Config.RootDirectory, files.OS{}, files.OS{}); err != nil {
 		klog.FromContext(ctx).Error(err, "What pods mount below the kubelet's root directory (mountPropagation: Bidirectional) does not reach others")
 	}

@@ -236,6 +236,9 @@ func removeCluster(ctx context.Context, registry host.Registry, rec host.Record,
 			Name: rec.Name, DataDir: rec.DataDir, ClusterCIDR: rec.ClusterCIDR, Node: &rec.Node,
 			Progress: func(stage string) { fmt.Fprintln(os.Stderr, "coracle:", stage) },
 		}
+		if s, err := host.ReadSettings(rec.DataDir); err == nil {
+			options.KubeletArgs = s.Options.KubeletArgs // where the kubelet's directory is
+		}
 		if err := cluster.Purge(ctx, options); err != nil {
 			return err
 		}
@@ -253,6 +256,11 @@ func removeCluster(ctx context.Context, registry host.Registry, rec host.Record,
 	if err != nil { // files below a mount must not be removed
 		return err
 	}
+	if os.Geteuid() == 0 { // the nodes of all clusters, and so such directories, are root's
+		if err := host.RemoveLogDirectories(rec.DataDir); err != nil {
+			fmt.Fprintln(os.Stderr, "coracle: note: a directory for the logs of pods is left:", err)
+		}
+	}
 	if err := removeData(); err != nil {
 		return err
 	}
@@ -263,11 +271,6 @@ func removeCluster(ctx context.Context, registry host.Registry, rec host.Record,
 		}
 		if err := host.RemoveRun(runDir); err != nil {
 			return err
-		}
-		if os.Geteuid() == 0 { // the nodes of all clusters, and so such directories, are root's
-			if err := host.RemoveLogDirectories(runDir); err != nil {
-				fmt.Fprintln(os.Stderr, "coracle: note: a directory for the logs of pods is left:", err)
-			}
 		}
 		if err := registry.Delete(rec.Name); err != nil {
 			return err

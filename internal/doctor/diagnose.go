@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -18,7 +19,7 @@ func Diagnose(f *Facts) Report {
 		find     func(*Facts) []Finding
 		nodeOnly bool
 	}{
-		{kernel, true}, {cgroups, true}, {oomScores, true}, {ports, false}, {disk, false}, {memory, false}, {clock, false}, {dns, false}, {proxy, false},
+		{kernel, true}, {cgroups, true}, {oomScores, true}, {mounts, true}, {ports, false}, {disk, false}, {memory, false}, {clock, false}, {dns, false}, {proxy, false},
 		{firewall, true}, {routes, true}, {encryption, true}, {leftovers, true}, {inotify, false}, {openFiles, false},
 	} {
 		if f.Node || !check.nodeOnly {
@@ -77,6 +78,22 @@ func oomScores(f *Facts) []Finding {
 		check, Warning, "this machine does not permit processes to lower their OOM scores: when memory is short, the kernel may end the cluster's processes before pods",
 		"give the container that coracle runs in the capability SYS_RESOURCE, or start coracle with OOMScoreAdjust=-999 in its unit",
 	}}
+}
+
+func mounts(f *Facts) []Finding {
+	var out []Finding
+	for _, dir := range slices.Sorted(maps.Keys(f.Roots)) {
+		if !f.Roots[dir] {
+			out = append(out, Finding{
+				"mounts", Warning, fmt.Sprintf("%s is not on a shared mount: what drivers mount in their pods does not reach others, and containers with mountPropagation there do not start", dir),
+				"restart this machine: the kubelet shares its directory when it starts with nothing mounted below; or mount --make-rshared /, as systemd does",
+			})
+		}
+	}
+	if len(out) == 0 && len(f.Roots) > 0 {
+		return ok("mounts", "what drivers mount in their pods reaches others")
+	}
+	return out
 }
 
 func ports(f *Facts) []Finding {

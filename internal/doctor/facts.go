@@ -26,6 +26,9 @@ type Facts struct {
 	Firewall  []Chain
 	Routes    []Route
 	Leftovers []Leftover
+	// Roots has the root directories of the kubelets of a cluster that runs, and whether
+	// what drivers in pods mount there reaches other pods.
+	Roots map[string]bool
 	// Encrypt says that the pod network is encrypted, and Encryption why this machine
 	// cannot do that; nil if it can.
 	Encrypt    bool

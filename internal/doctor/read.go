@@ -62,6 +62,9 @@ func Read(o Options) *Facts {
 		f.Routes = slices.Concat(readRoutes("--service-cidr", services), readRoutes("--cluster-cidr", pods), readRoutes("--node-cidr", ranges(o.NodeCIDR)))
 	}
 	f.Firewall, f.Leftovers = readFirewall(o.Clusters), readLeftovers(o.Clusters)
+	if o.Supervisor != 0 {
+		f.Roots, _ = host.SharedRoots(o.DataDir)
+	}
 	if f.Encrypt = o.Encrypt; o.Encrypt {
 		f.Encryption = wireguard.Check()
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-io/coracle/internal/beneath"
 	"github.com/coracle-io/coracle/internal/clusternames"
 	"github.com/coracle-io/coracle/internal/sharedfile"
 )
@@ -285,7 +286,8 @@ func RealPath(path string) (string, error) {
 // Within reports whether a path is a directory or in it. Both must be real
 // paths.
 func Within(path, dir string) bool {
-	return dir != "" && (path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/"))
+	_, in := beneath.Rel(dir, path)
+	return in
 }
 
 // LogFile returns the path of a cluster's log.

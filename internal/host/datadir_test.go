@@ -445,8 +445,15 @@ func TestUnmountsRootsOfKubelets(t *testing.T) {
 	mounted("none", "kubelet/pods/uid/volumes/secret", "tmpfs", 0)
 	mounted("none", "nodes/2/kubelet/pods/uid/volumes/secret", "tmpfs", 0)
 	disk := mounted("none", "kubelet/disk", "tmpfs", 0)
-	if err := RefuseForeignMounts(dir); err == nil || !strings.Contains(err.Error(), disk+",") {
-		t.Errorf("error: %v", err)
+	deep := mounted("none", "kubelet/disk/deep", "tmpfs", 0)
+	err := RefuseForeignMounts(dir)
+	for _, want := range []string{"mounted at " + disk + ", " + deep + ",", "(umount " + deep + " " + disk + ")", "a driver in a pod may have mounted it"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error: %v, want %q", err, want)
+		}
+	}
+	if err := unix.Unmount(deep, 0); err != nil {
+		t.Fatal(err)
 	}
 	if err := RefuseForeignMountsOf(dir, 2); err != nil {
 		t.Error(err)
@@ -479,18 +486,73 @@ func TestUnmountsRootsOfKubelets(t *testing.T) {
 	expect(first, first)
 }
 
-// Directories that kubelets have made for the logs of pods go with the last cluster. What
-// others have made, or written there, stays.
-func TestRemovesLogDirectories(t *testing.T) {
-	dir := t.TempDir()
-	files(t, dir, "made/.coracle", "theirs/", "used/.coracle", "used/x", "other/x", "file")
-	for _, name := range []string{"made", "theirs", "used", "other", "file", "missing"} {
-		if err := removeMarked(filepath.Join(dir, name)); err != nil {
-			t.Errorf("%s: %v", name, err)
+// A mount in a root directory elsewhere is told of if that is mounted on itself, and
+// cannot be unmounted otherwise.
+func TestForeignMountsElsewhere(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir, elsewhere := filepath.Join(t.TempDir(), "data"), t.TempDir()
+	clusterIn(t, dir, "a")
+	s := keptSettings(dir)
+	s.Options.KubeletArgs = []string{"root-dir=" + elsewhere}
+	if err := s.Write(); err != nil {
+		t.Fatal(err)
+	}
+	disk := filepath.Join(elsewhere, "disk")
+	mount := func(source, point, kind string, flags uintptr) {
+		t.Helper()
+		files(t, point, "/")
+		if err := unix.Mount(source, point, kind, flags, ""); err != nil {
+			t.Skipf("cannot mount here: %v", err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(point, unix.MNT_DETACH) })
+	}
+	mount("none", disk, "tmpfs", 0)
+	if err := RefuseForeignMounts(dir); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Unmount(disk, 0); err != nil {
+		t.Fatal(err)
+	}
+	mount(elsewhere, elsewhere, "", unix.MS_BIND)
+	mount("none", disk, "tmpfs", 0)
+	if err := RefuseForeignMounts(dir); err == nil || !strings.Contains(err.Error(), "mounted at "+disk+",") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+// The root directory of a kubelet is shared if it is on a shared mount, wherever it is. A
+// node that is not there has none, and one that has not mounted anything may not have
+// started.
+func TestSharedRoots(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir, elsewhere := filepath.Join(t.TempDir(), "data"), t.TempDir()
+	clusterIn(t, dir, "a")
+	s := keptSettings(dir)
+	s.Options.KubeletArgs = []string{"root-dir=" + elsewhere}
+	if err := s.Write(); err != nil {
+		t.Fatal(err)
+	}
+	second, third := filepath.Join(dir, "nodes/2/kubelet"), filepath.Join(dir, "nodes/3/kubelet")
+	files(t, dir, "nodes/2/kubelet/pods/", "nodes/3/kubelet/")
+	for point, propagation := range map[string]uintptr{elsewhere: unix.MS_SHARED, second: unix.MS_PRIVATE, third: unix.MS_PRIVATE} {
+		if err := unix.Mount(point, point, "", unix.MS_BIND, ""); err != nil {
+			t.Skipf("cannot mount here: %v", err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(point, unix.MNT_DETACH) })
+		if err := unix.Mount("none", point, "", propagation, ""); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff([]string{"file", "other", "other/x", "theirs", "used", "used/.coracle", "used/x"}, listed(t, dir)); diff != "" {
-		t.Errorf("left are\n%s", diff)
+	if err := unix.Mount("none", filepath.Join(second, "pods"), "tmpfs", 0, ""); err != nil {
+		t.Skipf("cannot mount here: %v", err)
+	}
+	got, err := SharedRoots(dir)
+	if diff := cmp.Diff(map[string]bool{elsewhere: true, second: false}, got); err != nil || diff != "" {
+		t.Errorf("error %v, (-want +got)\n%s", err, diff)
 	}
 }
 

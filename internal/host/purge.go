@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-io/coracle/internal/beneath"
 	"github.com/coracle-io/coracle/internal/clusterdefaults"
 	"github.com/coracle-io/coracle/internal/host/tree"
 	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
@@ -262,41 +263,24 @@ func RemoveRun(dir string) error {
 	return nil
 }
 
-// RemoveLogDirectories removes the directories that kubelets have made in the machine's
-// directory of logs (package hostpath), unless there are other clusters: runDir, which is
-// removed, was not the last directory of a cluster's sockets.
-func RemoveLogDirectories(runDir string) error {
-	if _, err := os.Lstat(filepath.Dir(runDir)); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return errors.Join(removeMarked(hostpath.PodLogs), removeMarked(hostpath.LogLinks))
-}
-
-// removeMarked removes a directory that has a kubelet's mark and nothing else.
-func removeMarked(dir string) error {
-	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
-		return nil
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 || entries[0].Name() != hostpath.MarkName {
-		return err
-	}
-	err = errors.Join(os.Remove(filepath.Join(dir, hostpath.MarkName)), unix.Rmdir(dir))
-	if errors.Is(err, unix.ENOTEMPTY) { // somebody uses it since
-		return nil
-	}
-	return err
+// RemoveLogDirectories removes the directories that the kubelets of a cluster with this
+// data directory have made in the machine's directory of logs (package hostpath), unless
+// other kubelets use them. Their containers must have ended, and the settings be there.
+func RemoveLogDirectories(dataDir string) error {
+	_, roots := mountDirectories(dataDir)
+	return hostpath.RemoveMarks(roots...)
 }
 
 // foreignMounts returns the mount points in a cluster's data directory that
-// Coracle did not make, such as a disk for the containers.
+// Coracle did not make, such as a disk for the containers, and those in root directories
+// of kubelets elsewhere that are mounted on themselves, and cannot be unmounted before.
 func foreignMounts(dataDir string) ([]string, error) {
-	mounts, err := mountsBelow(dataDir)
+	own, roots := mountDirectories(dataDir)
+	shared, err := onThemselves(roots)
 	if err != nil {
 		return nil, err
 	}
-	own, roots := mountDirectories(dataDir)
-	shared, err := onThemselves(roots)
+	mounts, err := mountsBelow(append([]string{dataDir}, shared...)...)
 	return slices.DeleteFunc(mounts, func(m string) bool { return below(m, own) || slices.Contains(shared, m) }), err
 }
 
@@ -305,21 +289,60 @@ func foreignMounts(dataDir string) ([]string, error) {
 // there, or where the kubelet's root-dir is. It also returns the root directories of
 // kubelets, which these may have mounted on themselves.
 func mountDirectories(dataDir string) (places, roots []string) {
-	kubelet := filepath.Join(dataDir, "kubelet")
+	roots = kubeletRoots(dataDir)
+	for i, root := range roots {
+		node := dataDir
+		if i > 0 {
+			node = filepath.Join(dataDir, furtherNode(i+1))
+		}
+		places = append(places, mountPlaces(root, node)...)
+	}
+	return realPlaces(places), realPlaces(roots)
+}
+
+// kubeletRoots returns the root directories that the kubelets of a cluster with this data
+// directory may have, that of the first node first, then those of further nodes by their
+// numbers.
+func kubeletRoots(dataDir string) []string {
+	first := filepath.Join(dataDir, "kubelet")
 	if s, err := ReadSettings(dataDir); err == nil {
 		for _, argument := range s.Options.KubeletArgs {
 			if name, dir, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "="); name == "root-dir" {
-				kubelet = dir
+				first = dir
 			}
 		}
 	}
-	places, roots = mountPlaces(kubelet, dataDir), []string{kubelet}
+	roots := []string{first}
 	for _, dir := range furtherNodes() {
-		node := filepath.Join(dataDir, dir)
-		further := filepath.Join(node, "kubelet")
-		places, roots = append(places, mountPlaces(further, node)...), append(roots, further)
+		roots = append(roots, filepath.Join(dataDir, dir, "kubelet"))
 	}
-	return realPlaces(places), realPlaces(roots)
+	return roots
+}
+
+// SharedRoots returns the root directories of the kubelets of a cluster with this data
+// directory, and of each, whether what is mounted below reaches the pods that have it as a
+// hostPath volume. It leaves out those whose kubelet may not have started: what is missing,
+// and what is not shared while nothing is mounted below.
+func SharedRoots(dataDir string) (map[string]bool, error) {
+	out := make(map[string]bool)
+	for _, root := range kubeletRoots(dataDir) {
+		real, err := filepath.EvalSymlinks(root)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		shared, err := mountinfo.Shared(real)
+		mounts, mountsErr := mountsBelow(real)
+		if err := errors.Join(err, mountsErr); err != nil {
+			return nil, err
+		}
+		if shared || len(mounts) > 0 {
+			out[root] = shared
+		}
+	}
+	return out, nil
 }
 
 // onThemselves returns those directories that are mounted on themselves, and on which
@@ -352,21 +375,39 @@ func mountPlaces(kubelet, dir string) []string {
 
 // below reports whether a path is below one of several directories.
 func below(path string, dirs []string) bool {
-	return slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(path, dir+"/") })
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		rest, in := beneath.Rel(dir, path)
+		return in && rest != ""
+	})
 }
 
 func mountedError(points []string) error {
 	if len(points) == 0 {
 		return nil
 	}
-	return fmt.Errorf("something is mounted at %s, which may hold what is not the cluster's: unmount it first (umount %s)", firstFew(points), points[0])
+	deepest := slices.Clone(points[max(0, len(points)-maxUnmount):]) // one below another is unmounted before that
+	slices.Reverse(deepest)
+	return fmt.Errorf("something is mounted at %s, which may hold what is not the cluster's: unmount it first (umount %s)", firstFew(points), strings.Join(deepest, " "))
+}
+
+// maxUnmount bounds the mount points that a user is asked to unmount at a time.
+const maxUnmount = 3
+
+// foreignError returns an error that names foreign mounts of a cluster, if there are any.
+func foreignError(dataDir string, foreign []string) error {
+	err := mountedError(foreign)
+	_, roots := mountDirectories(dataDir)
+	if err == nil || !slices.ContainsFunc(foreign, func(m string) bool { return below(m, roots) }) {
+		return err
+	}
+	return fmt.Errorf("%w; a driver in a pod may have mounted it in the kubelet's directory, and may do so again: delete its pods before", err)
 }
 
 // RefuseForeignMounts returns an error that names the foreign mounts, if there
 // are any.
 func RefuseForeignMounts(dataDir string) error {
 	foreign, err := foreignMounts(dataDir)
-	return errors.Join(err, mountedError(foreign))
+	return errors.Join(err, foreignError(dataDir, foreign))
 }
 
 // RefuseForeignMountsOf is RefuseForeignMounts for what is mounted in the directory of
@@ -374,11 +415,11 @@ func RefuseForeignMounts(dataDir string) error {
 func RefuseForeignMountsOf(dataDir string, number int) error {
 	foreign, err := foreignMounts(dataDir)
 	node := filepath.Join(dataDir, furtherNode(number))
-	return errors.Join(err, mountedError(slices.DeleteFunc(foreign, func(m string) bool { return m != node && !strings.HasPrefix(m, node+"/") })))
+	return errors.Join(err, foreignError(dataDir, mountinfo.Below(foreign, node)))
 }
 
 // UnmountCluster unmounts what Coracle mounted for a cluster with that data
-// directory, and everything below its run directory, the deepest first.
+// directory, and everything below its run directory.
 func UnmountCluster(dataDir, runDir string) error {
 	places, roots := mountDirectories(dataDir)
 	return errors.Join(unmountBelow(append(places, runDir)), unmountRoots(roots))
@@ -394,28 +435,17 @@ func unmountRoots(roots []string) error {
 	return errors.Join(errs...)
 }
 
-// unmountBelow unmounts everything below directories, the deepest first.
+// unmountBelow unmounts everything below directories.
 func unmountBelow(dirs []string) error {
-	points, err := mountinfo.Points()
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(points, func(a, b string) int { return len(b) - len(a) })
-	var errs []error
-	for _, m := range points {
-		if !below(m, dirs) {
-			continue
-		}
-		errs = append(errs, mountinfo.Detach(m))
-	}
-	return errors.Join(errs...)
+	points, err := mountsBelow(dirs...)
+	return errors.Join(err, mountinfo.DetachAll(points))
 }
 
-// mountsBelow returns the mount points below a directory.
-func mountsBelow(dir string) ([]string, error) {
+// mountsBelow returns the mount points below directories.
+func mountsBelow(dirs ...string) ([]string, error) {
 	points, err := mountinfo.Points()
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(points, func(m string) bool { return !strings.HasPrefix(m, dir+"/") }), nil
+	return slices.DeleteFunc(points, func(m string) bool { return !below(m, dirs) }), nil
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 )
 
@@ -23,6 +24,18 @@ func (c *Config) makeDirectories() error {
 		}
 	}
 	return nil
+}
+
+// logDirectories returns the directories of logs that are not where they usually are in
+// the machine's directory of logs, by their names there.
+func (c *Config) logDirectories() map[string]string {
+	out := make(map[string]string)
+	for _, usual := range []string{hostpath.PodLogs, hostpath.LogLinks} {
+		if real := c.paths().Real(usual); real != usual {
+			out[filepath.Base(usual)] = real
+		}
+	}
+	return out
 }
 
 // ShareRoot makes the root directory of a kubelet, mounted on itself, a shared mount,

@@ -45,6 +45,7 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/csi"
 	"github.com/coracle-io/coracle/internal/kubelet/eviction"
 	"github.com/coracle-io/coracle/internal/kubelet/gc"
+	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/logs"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
@@ -281,7 +282,8 @@ func (k *Kubelet) newServer() (*server.Config, error) {
 			ImagesUsed: k.images.Used, PodLogsDir: c.PodLogsDir,
 		},
 		Files: k.config.Files, CheckpointDir: filepath.Join(k.config.RootDirectory, "checkpoints"),
-		NodeName: k.config.NodeName, Metrics: k.config.Metrics, Requests: server.NewRequests(k.config.Metrics), Pages: k.config.Pages, SystemLogs: "/var/log",
+		NodeName: k.config.NodeName, Metrics: k.config.Metrics, Requests: server.NewRequests(k.config.Metrics), Pages: k.config.Pages,
+		SystemLogs: hostpath.Logs, LogDirectories: k.config.logDirectories(),
 	}
 	var client kubernetes.Interface
 	if k.config.Client != nil {

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/beneath"
 )
 
 // mount is a line of the table.
@@ -47,7 +49,7 @@ func Shared(path string) (bool, error) {
 func at(all []mount, path string) mount {
 	var found mount
 	for _, m := range all { // of several at one point, the last one covers the others
-		if len(m.point) >= len(found.point) && (path == m.point || strings.HasPrefix(path, strings.TrimSuffix(m.point, "/")+"/")) {
+		if _, on := beneath.Rel(m.point, path); on && len(m.point) >= len(found.point) {
 			found = m
 		}
 	}
@@ -116,10 +118,9 @@ func onItself(all []mount) []string {
 
 // Below returns those points that are a directory or below it.
 func Below(points []string, dir string) []string {
-	prefix := strings.TrimSuffix(dir, "/") + "/"
 	var below []string
 	for _, point := range points {
-		if point == dir || strings.HasPrefix(point, prefix) {
+		if _, is := beneath.Rel(dir, point); is {
 			below = append(below, point)
 		}
 	}
@@ -134,6 +135,24 @@ func Detach(point string) error {
 		return nil
 	}
 	return &fs.PathError{Op: "unmount", Path: point, Err: err}
+}
+
+// DetachAll unmounts what is mounted at points, of which some may be below others. What
+// was propagated from elsewhere to below one of them stays there.
+func DetachAll(points []string) error {
+	var errs []error
+	for _, point := range points {
+		if err := unix.Mount("none", point, "", unix.MS_PRIVATE, ""); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, &fs.PathError{Op: "make private", Path: point, Err: err})
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	for _, point := range slices.SortedFunc(slices.Values(points), func(a, b string) int { return len(b) - len(a) }) {
+		errs = append(errs, Detach(point))
+	}
+	return errors.Join(errs...)
 }
 
 func table() ([]mount, error) {

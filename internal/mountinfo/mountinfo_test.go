@@ -1,8 +1,13 @@
 package mountinfo
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestBelow(t *testing.T) {
@@ -62,4 +67,41 @@ func TestOnItself(t *testing.T) {
 			t.Errorf("%s is on itself: %t", dir, got)
 		}
 	}
+}
+
+// What was propagated to below a directory is unmounted there, and not where it comes from.
+func TestDetachAll(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	dir := t.TempDir()
+	t.Cleanup(func() { _ = Detach(dir) })
+	source, own := filepath.Join(dir, "source"), filepath.Join(dir, "own")
+	mount := func(from, point, kind string, flags uintptr) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(point, 0o700), unix.Mount(from, point, kind, flags, "")); err != nil {
+			t.Skipf("cannot mount here: %v", err)
+		}
+	}
+	expect := func(at string, want ...string) {
+		t.Helper()
+		points, err := Points()
+		if got := Below(points, at); err != nil || !slices.Equal(got, want) {
+			t.Errorf("mounted are %q (%v), want %q", got, err, want)
+		}
+	}
+	mount("none", dir, "tmpfs", 0)
+	mount("none", dir, "", unix.MS_SHARED)
+	if err := os.Mkdir(source, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mount(source, filepath.Join(own, "bind"), "", unix.MS_BIND)
+	mount("none", filepath.Join(source, "disk"), "tmpfs", 0)
+	expect(own, filepath.Join(own, "bind"), filepath.Join(own, "bind/disk"))
+	points, err := Points()
+	if err := errors.Join(err, DetachAll(Below(points, own))); err != nil {
+		t.Error(err)
+	}
+	expect(own)
+	expect(source, filepath.Join(source, "disk"))
 }

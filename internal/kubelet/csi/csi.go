@@ -109,6 +109,7 @@ type need struct {
 	refreshed  time.Time // when the mounted volume was last brought up to date
 	begun      bool      // this kubelet has begun to mount it
 	inherited  bool      // an earlier kubelet may have had it published
+	warned     bool      // the pod was told that nothing was published
 	expansion  expansion
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/csivolume"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/mountinfo"
 )
 
 // record is the content of a vol_data.json.
@@ -221,9 +222,7 @@ func (v *Volumes) discard(dir, target string) error {
 // first. It does not touch the target, whose file system may not answer.
 func (v *Volumes) points(target string) ([]string, error) {
 	points, err := v.Mounter.Below(filepath.Dir(target))
-	return slices.DeleteFunc(points, func(point string) bool {
-		return point != target && !strings.HasPrefix(point, target+"/")
-	}), err
+	return mountinfo.Below(points, target), err
 }
 
 // unmountBelow unmounts what is mounted below a target, and with itself what is

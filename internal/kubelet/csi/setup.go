@@ -241,6 +241,9 @@ func (m *mount) mountAll(ctx context.Context) error {
 		m.abandon(err)
 		return m.failure("MountVolume.SetUp", err)
 	}
+	if err := checkPublished(ctx, m); err != nil {
+		return m.failure("MountVolume.SetUp", err)
+	}
 	if m.staging() == "" {
 		if err := m.expand(ctx, m.target()); err != nil {
 			return m.failure("MountVolume.NodeExpandVolume", err)
@@ -333,13 +336,19 @@ func (m *mount) stage(ctx context.Context) error {
 			return err
 		}
 	}
-	return callWhole(ctx, m.endpoint, func(ctx context.Context, node csipb.NodeClient) error {
+	at := place{m.volumes, m.endpoint, path}
+	before := at.isAstray() // such as the volume of another kubelet of the machine
+	err = callWhole(ctx, m.endpoint, func(ctx context.Context, node csipb.NodeClient) error {
 		_, err := node.NodeStageVolume(ctx, &csipb.NodeStageVolumeRequest{
 			VolumeId: m.record.Handle, PublishContext: m.attachment, StagingTargetPath: m.endpoint.named(path), VolumeCapability: m.capability(),
 			Secrets: secrets, VolumeContext: m.source.PV.Spec.CSI.VolumeAttributes,
 		})
 		return err
 	})
+	if err == nil && !before && at.isAstray() {
+		return at.astray(m.record.Driver)
+	}
+	return err
 }
 
 // publish mounts the volume for the pod.

@@ -99,17 +99,21 @@ func (v *Volumes) unpublish(ctx context.Context, p *placed, target string) error
 	if err := v.unmountBelow(target, false); err != nil {
 		return failed(err)
 	}
-	err = callWhole(ctx, at, func(ctx context.Context, node csipb.NodeClient) error {
-		_, err := node.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{VolumeId: p.Handle, TargetPath: at.named(target)})
-		return err
-	})
-	if err != nil {
+	if err := callUnpublish(ctx, at, p.Handle, target); err != nil {
 		return failed(err)
 	}
 	if err := v.release(p.dir, target); err != nil {
 		return failed(err)
 	}
 	return nil
+}
+
+// callUnpublish has a driver unmount a volume of a pod.
+func callUnpublish(ctx context.Context, at endpoint, handle, target string) error {
+	return callWhole(ctx, at, func(ctx context.Context, node csipb.NodeClient) error {
+		_, err := node.NodeUnpublishVolume(ctx, &csipb.NodeUnpublishVolumeRequest{VolumeId: handle, TargetPath: at.named(target)})
+		return err
+	})
 }
 
 func (v *Volumes) wakeUnstager() {

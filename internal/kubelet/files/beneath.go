@@ -10,6 +10,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/beneath"
 )
 
 // Errors of files that pods can change.
@@ -134,6 +136,6 @@ func (OS) TailBeneath(root, path string, limit int64) ([]byte, error) {
 // Beneath returns path relative to root. It reports false for a path that is
 // not below root.
 func Beneath(root, path string) (rest string, ok bool) {
-	rest, err := filepath.Rel(root, path)
-	return rest, err == nil && filepath.IsLocal(rest) && rest != "."
+	rest, ok = beneath.Rel(root, path)
+	return rest, ok && rest != ""
 }

@@ -21,6 +21,10 @@ type FS interface {
 	// others may write to. The directory appears with the file, and MakeMarked writes to
 	// no file that is there already.
 	MakeMarked(dir, name string, data []byte) error
+	// AddMark writes a file into a directory that others may write to. One of that name is
+	// replaced, unless it has that content. No link is followed out of the directory's
+	// parent.
+	AddMark(dir, name string, data []byte) error
 	// Replace writes a file atomically. After a failure the old file is
 	// unchanged. The new one survives a loss of power. A file that has the
 	// content already is not written.
@@ -101,7 +105,8 @@ type Mounter interface {
 	// missing, it is created as a directory with root's permissions. No link is
 	// followed out of root.
 	BindBeneath(root, sub, target string, readOnly bool) error
-	// Unmount unmounts target. A target that is not mounted is not an error.
+	// Unmount unmounts target, also if it is in use. What was propagated from elsewhere to
+	// below target stays there. A target that is not mounted is not an error.
 	Unmount(target string) error
 	// Below returns the mount points at or below path, deepest first. path may
 	// contain symbolic links; the mount points then begin with path as it is

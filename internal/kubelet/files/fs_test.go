@@ -329,6 +329,49 @@ func TestFSMakeMarked(t *testing.T) {
 	})
 }
 
+func TestFSAddMark(t *testing.T) {
+	testFS(t, func(t *testing.T, s fileSystem) {
+		if err := s.AddMark(s.path("logs/pods"), ".one", []byte("1")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("in no directory: %v", err)
+		}
+		if err := s.MkdirAll(s.path("logs/pods"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, content := range []string{"1", "1", "another"} {
+			if err := s.AddMark(s.path("logs/pods"), ".one", []byte(content)); err != nil {
+				t.Fatal(err)
+			}
+			s.want(t, "logs/pods/.one", content)
+		}
+	})
+}
+
+// A link in place of the mark or of the directory leads to no file that is not the
+// kubelet's.
+func TestAddMarkAmongOthers(t *testing.T) {
+	dir, theirs := t.TempDir(), t.TempDir()
+	target := filepath.Join(theirs, "file")
+	err := errors.Join(os.WriteFile(target, []byte("theirs"), 0o600), os.Mkdir(filepath.Join(dir, "pods"), 0o755),
+		os.Symlink(target, filepath.Join(dir, "pods/.mark")), os.Symlink(theirs, filepath.Join(dir, "link")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (OS{}).AddMark(filepath.Join(dir, "pods"), ".mark", []byte("made")); err != nil {
+		t.Error(err)
+	}
+	if err := (OS{}).AddMark(filepath.Join(dir, "link"), ".mark", []byte("made")); err == nil {
+		t.Error("the mark was written into a directory elsewhere")
+	}
+	for path, want := range map[string]string{filepath.Join(dir, "pods/.mark"): "made", target: "theirs"} {
+		if raw, err := os.ReadFile(path); err != nil || string(raw) != want {
+			t.Errorf("%s is %q (%v), want %q", path, raw, err, want)
+		}
+	}
+	if names, err := os.ReadDir(theirs); err != nil || len(names) != 1 {
+		t.Errorf("beside the file are %v (%v)", names, err)
+	}
+}
+
 // Others may write to the parent: what they put there is not written to.
 func TestMakeMarkedAmongOthers(t *testing.T) {
 	for name, prepare := range map[string]func(dir, target string) error{

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/coracle-io/coracle/internal/beneath"
 )
 
 // Memory is a file system and a mount table in memory. It stores the modes of
@@ -191,6 +193,11 @@ func (m *Memory) MakeMarked(dir, name string, data []byte) error {
 	if err := m.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	return m.WriteFile(filepath.Join(dir, name), data, 0o644)
+}
+
+// AddMark implements FS.
+func (m *Memory) AddMark(dir, name string, data []byte) error {
 	return m.WriteFile(filepath.Join(dir, name), data, 0o644)
 }
 
@@ -443,7 +450,7 @@ func (m *Memory) Below(path string) ([]string, error) {
 	defer m.mu.Unlock()
 	var out []string
 	for target := range m.mounts {
-		if target == path || strings.HasPrefix(target, path+"/") {
+		if _, is := beneath.Rel(path, target); is {
 			out = append(out, target)
 		}
 	}

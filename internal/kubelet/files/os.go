@@ -69,18 +69,41 @@ func (OS) MakeMarked(dir, name string, data []byte) error {
 		return err
 	}
 	defer func() { _ = made.Close() }()
-	if err := made.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := errors.Join(writeMark(made, name, data), made.Chmod(".", 0o755)); err != nil {
 		return err
 	}
-	mark, err := made.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	return parent.Rename(making, final)
+}
+
+// AddMark implements FS.
+func (m OS) AddMark(dir, name string, data []byte) error {
+	if raw, err := m.ReadBeneath(dir, name, int64(len(data))); err == nil && bytes.Equal(raw, data) {
+		return nil
+	}
+	parent, err := os.OpenRoot(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = parent.Close() }()
+	at, err := parent.OpenRoot(filepath.Base(dir))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = at.Close() }()
+	return writeMark(at, name, data)
+}
+
+// writeMark writes a new file, in the place of one of that name.
+func writeMark(at *os.Root, name string, data []byte) error {
+	if err := at.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	mark, err := at.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
 	_, err = mark.Write(data)
-	if err = errors.Join(err, mark.Chmod(0o644), mark.Close(), made.Chmod(".", 0o755)); err != nil {
-		return err
-	}
-	return parent.Rename(making, final)
+	return errors.Join(err, mark.Chmod(0o644), mark.Close())
 }
 
 // Replace implements FS.
@@ -320,7 +343,10 @@ func openBeneath(root, sub string) (*os.File, error) {
 func (OS) Unmount(target string) error {
 	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {
-		err = unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		// What was propagated from elsewhere to below target stays there.
+		if err = unix.Mount("none", target, "", unix.MS_PRIVATE|unix.MS_REC, ""); err == nil {
+			err = unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		}
 	}
 	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -39,8 +39,8 @@ type treeEntry struct {
 	stat unix.Stat_t
 }
 
-// beneath is how a walk opens entries: without links and on the same mount.
-func beneath(flags uint64) *unix.OpenHow {
+// howBeneath is how a walk opens entries: without links and on the same mount.
+func howBeneath(flags uint64) *unix.OpenHow {
 	return &unix.OpenHow{
 		Flags:   flags | unix.O_CLOEXEC | unix.O_NOFOLLOW,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
@@ -57,7 +57,7 @@ func walk(root string, deepest int, visit func(e *treeEntry) error) error {
 	}
 	defer func() { _ = unix.Close(dir) }()
 	enter := func(parent int, name string, flags uint64) error {
-		next, err := openat2(parent, name, beneath(flags))
+		next, err := openat2(parent, name, howBeneath(flags))
 		if err == nil {
 			_ = unix.Close(dir)
 			dir = next
@@ -219,7 +219,7 @@ func shareTree(root string, gid int, readOnly bool, deepest int, visited func())
 		return nil
 	}
 	err = walk(root, deepest, func(e *treeEntry) error {
-		fd, err := openat2(e.dir, e.name, beneath(unix.O_PATH))
+		fd, err := openat2(e.dir, e.name, howBeneath(unix.O_PATH))
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
 			return nil // gone, a link, or a mount
 		}

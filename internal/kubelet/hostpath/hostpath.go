@@ -11,7 +11,8 @@ package hostpath
 import (
 	"path/filepath"
 	"slices"
-	"strings"
+
+	"github.com/coracle-io/coracle/internal/beneath"
 )
 
 // The usual directories.
@@ -20,13 +21,6 @@ const (
 	Logs     = "/var/log"
 	PodLogs  = Logs + "/pods"
 	LogLinks = Logs + "/containers"
-)
-
-// MarkName is the file, which has MarkText, in a directory that a kubelet has made in Logs
-// to mount a real one on in containers. It is covered there.
-const (
-	MarkName = ".coracle"
-	MarkText = "Pods that have /var/log find the logs of pods here. The removal of the last cluster removes this directory.\n"
 )
 
 // Directories are the directories of a kubelet that are not the usual ones. The zero
@@ -57,33 +51,38 @@ func (d Directories) Usual(path string) string {
 	return translate(path, reverse)
 }
 
-// translate replaces the beginning of a path. One directory may be below another: the
-// longest one that has the path says whether there is something to replace.
+// Part returns a part of a directory of the machine as a real directory and a path below
+// it. The directory is another one than the given one only if the part is a usual
+// directory or below one. Pods may have put links there, so that a caller who follows
+// them must keep to the directory.
+func (d Directories) Part(dir, sub string) (real, rest string) {
+	if in, below := find(filepath.Join(dir, sub), d.moved); in != "" {
+		return in, below
+	}
+	return dir, sub
+}
+
+// translate replaces the beginning of a path, if there is something to replace.
 func translate(path string, all []moved) string {
-	length, out := 0, path
-	consider := func(dir, in string) {
-		if rest, ok := within(dir, path); ok && len(dir) > length {
-			length, out = len(dir), path
-			if in != "" {
-				out = filepath.Join(in, rest)
-			}
+	if in, rest := find(path, all); in != "" {
+		return filepath.Join(in, rest)
+	}
+	return path
+}
+
+// find returns the real directory for a path in a usual one, and the rest of the path. It
+// returns "" if there is none. One directory may be below another: the longest one that
+// has the path says whether there is something to replace.
+func find(path string, all []moved) (in, rest string) {
+	length := 0
+	consider := func(dir, real string) {
+		if below, ok := beneath.Rel(dir, path); ok && len(dir) > length {
+			length, in, rest = len(dir), real, below
 		}
 	}
 	for _, m := range all {
 		consider(m.real, "")
 		consider(m.usual, m.real)
 	}
-	return out
-}
-
-// within returns a path relative to a directory that it is, or that it is below.
-func within(dir, path string) (rest string, ok bool) {
-	if !filepath.IsAbs(path) {
-		return "", false
-	}
-	path = filepath.Clean(path)
-	if path == dir {
-		return "", true
-	}
-	return strings.CutPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+	return in, rest
 }

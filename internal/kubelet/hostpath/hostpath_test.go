@@ -48,3 +48,29 @@ func TestPaths(t *testing.T) {
 		t.Errorf("the usual path becomes %s", got)
 	}
 }
+
+// A part of a directory is in the real directory that is the nearest above it.
+func TestParts(t *testing.T) {
+	cluster := New("/data/kubelet", "/data/logs/pods", "/data/logs/containers")
+	for _, test := range []struct {
+		in         Directories
+		dir, sub   string
+		real, rest string
+	}{
+		{cluster, "/var/log", "pods/", "/data/logs/pods", ""},
+		{cluster, "/var/log", "pods/a/0.log", "/data/logs/pods", "a/0.log"},
+		{cluster, "/", "var/lib/kubelet/plugins/x", "/data/kubelet", "plugins/x"},
+		{cluster, "/data/kubelet", "pods/x", "/data/kubelet", "pods/x"},
+		{cluster, "/data", "kubelet/pods", "/data", "kubelet/pods"},
+		{cluster, "/var/log/", "apt", "/var/log/", "apt"},
+		{cluster, "/var/log/", "", "/var/log/", ""},
+		{cluster, "/var/lib", "kubelet2", "/var/lib", "kubelet2"},
+		{Directories{}, "/var/log", "pods/a", "/var/log", "pods/a"},
+		{New("/var/lib/kubelet/a", PodLogs, LogLinks), "/var/lib", "kubelet/pods", "/var/lib/kubelet/a", "pods"},
+		{New("/var/lib/kubelet/a", PodLogs, LogLinks), "/var/lib", "kubelet/a/pods", "/var/lib", "kubelet/a/pods"},
+	} {
+		if real, rest := test.in.Part(test.dir, test.sub); real != test.real || rest != test.rest {
+			t.Errorf("%s of %s is %q of %s, want %q of %s", test.sub, test.dir, rest, real, test.rest, test.real)
+		}
+	}
+}

@@ -27,7 +27,7 @@ func TestLogQuery(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l := &systemLog{root: systemLogs(root), files: http.FileServer(systemLogs(root)), journal: func(_ context.Context, w io.Writer, args ...string) error {
+	l := &systemLog{root: systemLogs{dir: root}, files: http.FileServer(systemLogs{dir: root}), journal: func(_ context.Context, w io.Writer, args ...string) error {
 		if slices.Equal(args, []string{"--field", "_SYSTEMD_UNIT"}) {
 			_, err := io.WriteString(w, "kubelet.service\nsession-1.scope\n")
 			return err

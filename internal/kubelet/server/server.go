@@ -86,10 +86,13 @@ type Config struct {
 	Files         files.FS
 	CheckpointDir string // of archives of containers
 	NodeName      string
-	Metrics       prometheus.Gatherer     // what the kubelet counts of its own work
-	Requests      *Requests               // nil: requests are not measured
-	SystemLogs    string                  // folder of /logs/, if the configuration has that page
-	Pages         map[string]http.Handler // more pages by path
+	Metrics       prometheus.Gatherer // what the kubelet counts of its own work
+	Requests      *Requests           // nil: requests are not measured
+	SystemLogs    string              // folder of /logs/, if the configuration has that page
+	// LogDirectories are directories of the kubelet that /logs/ shows in SystemLogs, by
+	// their names there.
+	LogDirectories map[string]string
+	Pages          map[string]http.Handler // more pages by path
 }
 
 // Server is the kubelet's two HTTP servers.

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -205,13 +206,93 @@ func TestLogsOfTheMachine(t *testing.T) {
 		}
 		for _, m := range test.want {
 			dir := "/var/log/" + filepath.Base(m.GetContainerPath())
-			_, err := disk.Stat(dir + "/.coracle")
-			if mode, _ := disk.Lstat(dir); !mode.IsDir() || (err == nil) == slices.Contains(test.made, dir) {
-				t.Errorf("%s: %s is %s, its mark: %v", name, dir, mode, err)
+			own, _ := hostpath.Mark("/data/kubelet")
+			for _, mark := range []string{".coracle", own} {
+				_, err := disk.Stat(filepath.Join(dir, mark))
+				if mode, _ := disk.Lstat(dir); !mode.IsDir() || (err == nil) == slices.Contains(test.made, dir) {
+					t.Errorf("%s: %s is %s, its mark %s: %v", name, dir, mode, mark, err)
+				}
 			}
 		}
 		if _, err := disk.Stat("/var"); len(test.want)+len(test.made) == 0 && err == nil {
 			t.Errorf("%s: something was made", name)
+		}
+	}
+}
+
+// A persistent volume of all logs of the machine has those of the pods, too.
+func TestLogsOfTheMachineInPersistentVolumes(t *testing.T) {
+	for name, source := range map[string]v1.PersistentVolumeSource{
+		"hostPath": {HostPath: &v1.HostPathVolumeSource{Path: "/var/log"}}, "local": {Local: &v1.LocalVolumeSource{Path: "/var/log/"}},
+	} {
+		disk := &files.Memory{}
+		if err := disk.MkdirAll("/var/log", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+		pv.Spec.ClaimRef, pv.Spec.PersistentVolumeSource = &v1.ObjectReference{UID: "claim"}, source
+		v := &Manager{Root: "/data/kubelet", Paths: elsewhere(), FS: disk, Mounter: disk, Claims: oneVolume{pv}}
+		pod := podWith(nil, claimVolume(false))
+		paths, _, err := v.SetUp(t.Context(), pod, Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := v.Mounts(pod, &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "d", MountPath: "/logs"}}}, paths, nil)
+		var shown []string
+		for _, m := range got {
+			shown = append(shown, m.GetContainerPath()+" "+filepath.Clean(m.GetHostPath()))
+		}
+		if want := []string{"/logs /var/log", "/logs/pods /data/logs/pods", "/logs/containers /data/logs/containers"}; err != nil || !slices.Equal(shown, want) {
+			t.Errorf("%s: mounts %q (%v), want %q", name, shown, err, want)
+		}
+	}
+}
+
+// comesAndGoes is a disk on which another kubelet makes or removes a directory between two
+// steps, once.
+type comesAndGoes struct {
+	*files.Memory
+	fails error
+}
+
+func (d *comesAndGoes) MakeMarked(dir, name string, data []byte) error {
+	if errors.Is(d.fails, fs.ErrExist) {
+		defer func() { d.fails = nil }()
+		return errors.Join(d.Memory.MakeMarked(dir, name, data), d.fails)
+	}
+	return d.Memory.MakeMarked(dir, name, data)
+}
+
+func (d *comesAndGoes) AddMark(dir, name string, data []byte) error {
+	if errors.Is(d.fails, fs.ErrNotExist) {
+		defer func() { d.fails = nil }()
+		return errors.Join(d.Memory.RemoveAll(dir), d.fails)
+	}
+	return d.Memory.AddMark(dir, name, data)
+}
+
+// Each kubelet of the machine says that it uses the directories, also when others make or
+// remove them at the same time.
+func TestMarksOfSeveralKubelets(t *testing.T) {
+	for name, fails := range map[string]error{"one after the other": nil, "made meanwhile": fs.ErrExist, "removed meanwhile": fs.ErrNotExist} {
+		disk := &comesAndGoes{Memory: &files.Memory{}, fails: fails}
+		var want []string
+		for _, root := range []string{"/data/a/kubelet", "/data/b/kubelet"} {
+			if fails != nil && root == "/data/b/kubelet" {
+				continue
+			}
+			for range 2 {
+				if err := makeMountPoint(disk, hostpath.PodLogs, root); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+			own, _ := hostpath.Mark(root)
+			want = append(want, own)
+		}
+		want = append(want, hostpath.MarkName)
+		slices.Sort(want)
+		if names, err := disk.ReadDir(hostpath.PodLogs); err != nil || !slices.Equal(names, want) {
+			t.Errorf("%s: there are %q (%v), want %q", name, names, err, want)
 		}
 	}
 }
@@ -231,5 +312,32 @@ func TestUsualPathOfASubPath(t *testing.T) {
 				t.Errorf("%s of %s: %v, %v, want %s", sub, path, got, err, want)
 			}
 		}
+	}
+}
+
+// binds notes the path that was bound last.
+type binds struct {
+	*files.Memory
+	root, sub string
+}
+
+func (b *binds) BindBeneath(root, sub, target string, readOnly bool) error {
+	b.root, b.sub = root, sub
+	return b.Memory.BindBeneath(root, sub, target, readOnly)
+}
+
+// What is below a usual directory is resolved below the real one: pods may have put links
+// there, and none of them leads out of it.
+func TestSubPathBelowAUsualDirectory(t *testing.T) {
+	disk := &binds{Memory: &files.Memory{}}
+	v := &Manager{Root: "/data/kubelet", Paths: elsewhere(), FS: disk, Mounter: disk}
+	pod := podWith(nil, v1.Volume{Name: "d", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/var"}}})
+	c := &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "d", MountPath: "/at", SubPath: "lib/kubelet/pods/a/link"}}}
+	got, err := v.Mounts(pod, c, map[string]string{"d": "/var"}, nil)
+	if want := "/data/kubelet/pods/uid/volume-subpaths/d/c/0"; err != nil || len(got) != 1 || got[0].GetHostPath() != want {
+		t.Errorf("mounts %v (%v), want %s", got, err, want)
+	}
+	if disk.root != "/data/kubelet" || disk.sub != "pods/a/link" {
+		t.Errorf("%q below %q was mounted", disk.sub, disk.root)
 	}
 }

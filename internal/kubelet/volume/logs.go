@@ -18,8 +18,9 @@ import (
 // logMounts returns the mounts of the directories of the pods' logs in a container that
 // has the machine's directory of logs, where they usually are. A mount of the container's
 // own stays in its place. With the propagation Bidirectional there are none: they would be
-// mounts of the machine, over its own logs and beyond the end of the container.
-func logMounts(disk files.FS, paths hostpath.Directories, c *v1.Container, machine *runtimeapi.Mount) (out []*runtimeapi.Mount) {
+// mounts of the machine, over its own logs and beyond the end of the container. root is the
+// root directory of the kubelet.
+func logMounts(disk files.FS, paths hostpath.Directories, root string, c *v1.Container, machine *runtimeapi.Mount) (out []*runtimeapi.Mount) {
 	if machine.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL {
 		return nil
 	}
@@ -29,7 +30,7 @@ func logMounts(disk files.FS, paths hostpath.Directories, c *v1.Container, machi
 		if real == usual || own {
 			continue
 		}
-		if err := makeMountPoint(disk, usual); err != nil {
+		if err := makeMountPoint(disk, usual, root); err != nil {
 			klog.Background().Error(err, "A container with the machine's logs does not see those of pods", "path", usual)
 			continue
 		}
@@ -39,14 +40,35 @@ func logMounts(disk files.FS, paths hostpath.Directories, c *v1.Container, machi
 }
 
 // makeMountPoint makes a directory of the machine to mount another one on in containers,
-// with a mark, unless it is there.
-func makeMountPoint(disk files.FS, path string) error {
-	mode, err := disk.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return disk.MakeMarked(path, hostpath.MarkName, []byte(hostpath.MarkText))
-	case err == nil && !mode.IsDir():
-		return fmt.Errorf("%s is not a directory", path)
+// unless it is there, and marks it as used by the kubelet with this root directory, unless
+// others have made it.
+func makeMountPoint(disk files.FS, path, root string) error {
+	err := markMountPoint(disk, path, root)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) { // another kubelet has removed or made it meanwhile
+		return markMountPoint(disk, path, root)
 	}
 	return err
+}
+
+func markMountPoint(disk files.FS, path, root string) error {
+	mode, err := disk.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = disk.MakeMarked(path, hostpath.MarkName, []byte(hostpath.MarkText)); err == nil {
+			mode, err = disk.Lstat(path)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if !mode.IsDir() {
+		return fmt.Errorf("%s is not a directory", path)
+	}
+	if _, err := disk.Lstat(filepath.Join(path, hostpath.MarkName)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	name, content := hostpath.Mark(root)
+	return disk.AddMark(path, name, content)
 }

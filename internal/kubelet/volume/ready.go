@@ -161,3 +161,7 @@ func pathOf(pv *v1.PersistentVolume) string {
 	}
 	return ""
 }
+
+// isOfNode reports whether a persistent volume, which may be nil, is a directory or a
+// device of this node.
+func isOfNode(pv *v1.PersistentVolume) bool { return pv != nil && pathOf(pv) != "" }

@@ -188,7 +188,7 @@ func (v *Manager) TearDown(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	for _, m := range mounts {
-		if v.CSI.Owns(uid, m) {
+		if v.CSI.Owns(uid, m) || isBelowSubPath(dir, m, mounts) {
 			continue
 		}
 		began := time.Now()
@@ -217,6 +217,15 @@ func (v *Manager) TearDown(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	return v.FS.RemoveAll(dir)
+}
+
+// isBelowSubPath reports whether a mount point of a pod is below a path in a volume that
+// is mounted for a container, as one of all mount points is. It may have been propagated
+// there from the machine, where it must stay: the unmounting of the path ends it.
+func isBelowSubPath(podDir, point string, all []string) bool {
+	rest, _ := files.Beneath(podDir, point)
+	parts := strings.SplitN(rest, "/", 5) // volume-subpaths/NAME/CONTAINER/INDEX/...
+	return len(parts) == 5 && parts[0] == "volume-subpaths" && slices.Contains(all, filepath.Join(podDir, filepath.Join(parts[:4]...)))
 }
 
 // removeMountPoints removes the directories and files of a pod where volumes, and paths
@@ -344,8 +353,8 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		if host == "" {
 			return nil, fmt.Errorf("volume %q of container %q is not mounted", m.Name, c.Name)
 		}
-		if usual := filepath.Join(host, sub); vol.HostPath != nil && v.Paths.Real(usual) != usual {
-			host, sub = v.Paths.Real(usual), ""
+		if vol.HostPath != nil {
+			host, sub = v.Paths.Part(host, sub)
 		}
 		if sub != "" {
 			target := filepath.Join(v.PodDir(pod.UID), "volume-subpaths", m.Name, c.Name, fmt.Sprint(i))
@@ -356,8 +365,8 @@ func (v *Manager) Mounts(pod *v1.Pod, c *v1.Container, paths map[string]string, 
 		}
 		mount.HostPath = host
 		out = append(out, mount)
-		if vol.HostPath != nil && filepath.Clean(host) == hostpath.Logs {
-			logs = append(logs, logMounts(v.FS, v.Paths, c, mount)...)
+		if (vol.HostPath != nil || isOfNode(pv)) && filepath.Clean(host) == hostpath.Logs {
+			logs = append(logs, logMounts(v.FS, v.Paths, v.Root, c, mount)...)
 		}
 	}
 	return append(out, logs...), nil
