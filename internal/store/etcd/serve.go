@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -135,6 +136,9 @@ func listen(ctx context.Context, at url.URL, info transport.TLSInfo) (*endpoint,
 		e.server.TLSConfig = config
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.Host)
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		err = fmt.Errorf("%w: give this machine the address again, or move the member to another one with coracle stop and then coracle up --several-servers", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -317,3 +317,12 @@ func TestNamesAreNotListenedAt(t *testing.T) {
 		}
 	}
 }
+
+// TestListenAtALostAddress checks that a member whose machine lacks its address says what to
+// do.
+func TestListenAtALostAddress(t *testing.T) {
+	_, err := listen(t.Context(), url.URL{Scheme: "http", Host: "192.0.2.1:2380"}, transport.TLSInfo{})
+	if err == nil || !strings.Contains(err.Error(), "coracle up --several-servers") {
+		t.Errorf("the error is %v", err)
+	}
+}
