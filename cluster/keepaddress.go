@@ -78,7 +78,7 @@ type serverAddress struct {
 	chosen    func() (net.IP, error)                // the address that a server chooses that begins now
 	neighbour func(context.Context) (string, error) // a node of another machine, "" if there is none
 	// move stores for the next start what it cannot find out itself.
-	move func(ctx context.Context, from, to net.IP) error
+	move func(ctx context.Context, to net.IP) error
 	end  context.CancelCauseFunc
 }
 
@@ -118,7 +118,7 @@ func (a *serverAddress) judge(ctx context.Context, loss nodeaddress.Loss) error 
 	if loss.For < nodeaddress.Patience {
 		return stays("after %v, the server gets another one", nodeaddress.Patience)
 	}
-	if err := a.move(ctx, a.own.AsSlice(), next); err != nil {
+	if err := a.move(ctx, next); err != nil {
 		return stays("store that the server gets %s: %w", next, err)
 	}
 	err = stays("the control plane begins again with %s", next)
@@ -137,11 +137,11 @@ func (p *controlPlane) sharedWith(s store.Store) func() bool {
 }
 
 // moveMember stores the address at which others reach the member of etcd, if they can.
-func (p *controlPlane) moveMember(ctx context.Context, from, to net.IP) error {
+func (p *controlPlane) moveMember(ctx context.Context, to net.IP) error {
 	if !p.shared() {
 		return nil
 	}
-	return p.settings.ControlPlane.MoveMember(ctx, from, to)
+	return p.settings.ControlPlane.MoveMember(ctx, to)
 }
 
 // neighbour returns the name of a node that is on another machine, "" if there is none.

@@ -123,9 +123,9 @@ func TestAServerLosesItsAddress(t *testing.T) {
 			server.own, server.cluster, server.chosen, server.end = netip.MustParseAddr("192.0.2.2"), "t", machine.chosen, cancel
 			server.neighbour = func(context.Context) (string, error) { return c.node, c.lists }
 			server.shared = func() bool { return c.shared }
-			server.move = func(_ context.Context, from, to net.IP) error {
-				if from.String() != "192.0.2.2" || to.String() != "198.51.100.7" {
-					t.Errorf("%s: it moves from %s to %s", name, from, to)
+			server.move = func(_ context.Context, to net.IP) error {
+				if to.String() != "198.51.100.7" {
+					t.Errorf("%s: it moves to %s", name, to)
 				}
 				return nil
 			}
@@ -183,7 +183,7 @@ func TestAServerLosesItsAddress(t *testing.T) {
 func TestAServerThatCannotStoreItsAddress(t *testing.T) {
 	server := serverAddress{
 		own: netip.MustParseAddr("192.0.2.2"), follows: true, chosen: func() (net.IP, error) { return net.IPv4(198, 51, 100, 7), nil }, shared: func() bool { return false },
-		neighbour: func(context.Context) (string, error) { return "", nil }, move: func(context.Context, net.IP, net.IP) error { return errors.New("no room") },
+		neighbour: func(context.Context) (string, error) { return "", nil }, move: func(context.Context, net.IP) error { return errors.New("no room") },
 		end: func(err error) { t.Errorf("it has ended: %v", err) },
 	}
 	loss := nodeaddress.Loss{Lost: true, For: nodeaddress.Patience, Had: "eth0", Next: netip.MustParseAddr("198.51.100.7")}

@@ -193,9 +193,10 @@ type ControlPlaneOptions struct {
 	FollowAddress bool `json:"-"`
 	// MoveMember is called before Cluster.Run ends by FollowAddress, if EtcdArgs make the
 	// etcd a member of several and there is no other one. The next start must have EtcdArgs
-	// with the address to in place of the address from. After an error the cluster goes on,
-	// and MoveMember is called again. The default is that such a cluster goes on in any case.
-	MoveMember func(ctx context.Context, from, to net.IP) error `json:"-"`
+	// with the address to in place of those that this machine does not have. After an error
+	// the cluster goes on, and MoveMember is called again. The default is that such a cluster
+	// goes on in any case.
+	MoveMember func(ctx context.Context, to net.IP) error `json:"-"`
 }
 
 // EtcdOptions selects the etcd that stores a cluster's objects.
