@@ -160,8 +160,19 @@ func (e *Embedded) elected(ctx context.Context, single bool) error {
 	background.Go(waiting, func() { reportLeader(waiting, e.server.Server.ReadyNotify(), e.checkReady) })
 	defer background.Wait()
 	defer cancel()
+	telling, stop := context.WithCancel(waiting)
+	defer stop()
+	// The others send a snapshot to the URL that they know. A member that has moved may
+	// never be ready without it. Only a start that succeeds waits for the goroutine: a failed
+	// etcd may hold the lock of its members.
+	var teller supervise.WaitGroup
+	if !single {
+		teller.Go(telling, func() { e.keepPeerURL(telling) })
+	}
 	select {
 	case <-e.server.Server.ReadyNotify():
+		stop()
+		teller.Wait()
 		background.Wait()
 	case err := <-e.server.Err():
 		return e.explained(err)

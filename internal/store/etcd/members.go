@@ -171,8 +171,6 @@ func (e *Embedded) gainVote(ctx context.Context) {
 // removed.
 func (e *Embedded) keepPeerURL(ctx context.Context) {
 	server, urls := e.server.Server, []string{e.peerURL}
-	again := time.NewTicker(askAgain)
-	defer again.Stop()
 	for {
 		own := server.Cluster().Member(server.MemberID())
 		if own == nil || slices.Equal(own.PeerURLs, urls) {
@@ -182,11 +180,13 @@ func (e *Embedded) keepPeerURL(ctx context.Context) {
 		bounded, cancel := context.WithTimeout(ctx, answerTimeout)
 		_, err := server.UpdateMember(bounded, *own)
 		cancel()
-		if err != nil {
+		pause := askAgain
+		if err != nil && ctx.Err() == nil {
 			supervise.Report(ctx, "PeerURL", fmt.Errorf("the members of etcd do not know yet that this one is at %s: %w", e.peerURL, err))
+			pause = answerTimeout // each attempt is in the log of all members, also one that they refuse
 		}
 		select {
-		case <-again.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return
 		}

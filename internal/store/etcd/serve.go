@@ -45,6 +45,9 @@ func (c Config) listen(ctx context.Context, ec *embed.Config) (n network, err er
 		if err != nil {
 			n.close()
 		}
+		if errors.Is(err, syscall.EADDRNOTAVAIL) && c.PeerURL != "" && c.ClientURL != "" {
+			err = fmt.Errorf("%w: give this machine the address again, or move the member to another one with coracle stop and then coracle up --several-servers", err)
+		}
 	}()
 	if c.PeerURL != "" {
 		if n.peers, err = listen(ctx, ec.AdvertisePeerUrls[0], ec.PeerTLSInfo); err != nil {
@@ -136,9 +139,6 @@ func listen(ctx context.Context, at url.URL, info transport.TLSInfo) (*endpoint,
 		e.server.TLSConfig = config
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.Host)
-	if errors.Is(err, syscall.EADDRNOTAVAIL) {
-		err = fmt.Errorf("%w: give this machine the address again, or move the member to another one with coracle stop and then coracle up --several-servers", err)
-	}
 	if err != nil {
 		return nil, err
 	}
