@@ -392,7 +392,7 @@ func (p *controlPlane) serve(caller context.Context, startNode func(context.Cont
 		err = p.start(ctx, s)
 	}
 	if err == nil {
-		p.keepAddress(ctx, cancel)
+		p.keepAddress(ctx, s, cancel)
 	} else {
 		cancel(err)
 	}

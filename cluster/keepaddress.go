@@ -15,6 +15,8 @@ import (
 	"github.com/coracle-io/coracle/internal/component/apiserver"
 	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/simnode"
+	"github.com/coracle-io/coracle/internal/store"
+	"github.com/coracle-io/coracle/internal/store/etcd"
 )
 
 // followsAddress reports whether a server takes another address of its machine when this
@@ -25,7 +27,9 @@ import (
 //	Keeper of the control plane ──► end ──► start: Advertised, KeepNode ──► DATA/node
 //	Keeper of the node ◄── the kubelet's certificate there ──► end ──► start: NodeAddress
 //
-// The containers of simulated nodes would end with the process.
+// The URLs of a member of etcd are in the options, so that the program changes them first
+// (ControlPlaneOptions.MoveMember). The containers of simulated nodes would end with the
+// process.
 func (o *settings) followsAddress() bool {
 	return o.ControlPlane.FollowAddress && !o.InProcess && !o.joined() && !o.givesAddress() && o.Simulated == nil && (o.Node == nil || o.Node.SeparateProcess)
 }
@@ -43,7 +47,7 @@ func (p *controlPlane) fixAddress() (err error) {
 // when another one is to take its place. It does nothing where the node says what the
 // machine has lost, and where the address does not matter: no other machine reaches the server,
 // or its nodes are simulated.
-func (p *controlPlane) keepAddress(ctx context.Context, end context.CancelCauseFunc) {
+func (p *controlPlane) keepAddress(ctx context.Context, s store.Store, end context.CancelCauseFunc) {
 	o := p.settings
 	follows := o.followsAddress()
 	if !follows && (o.Node != nil || o.Simulated != nil || o.InProcess || o.parsed.bind.IsLoopback()) {
@@ -56,7 +60,8 @@ func (p *controlPlane) keepAddress(ctx context.Context, end context.CancelCauseF
 		}
 		own, _ := netip.AddrFromSlice(advertised)
 		k := &serverAddress{
-			own: own.Unmap(), cluster: o.Name, follows: follows, given: o.givesAddress(), shared: p.shared(), chosen: p.api.Chosen, neighbour: p.neighbour, end: end,
+			own: own.Unmap(), cluster: o.Name, follows: follows, given: o.givesAddress(), shared: p.sharedWith(s), chosen: p.api.Chosen, neighbour: p.neighbour,
+			move: p.moveMember, end: end,
 		}
 		return (&nodeaddress.Keeper{Machine: nodeaddress.Kernel{}, Address: k.own, Judge: k.judge}).Run(ctx)
 	})
@@ -69,10 +74,12 @@ type serverAddress struct {
 	cluster   string
 	follows   bool // another address may take its place
 	given     bool
-	shared    bool                                  // other servers may use the same etcd
+	shared    func() bool                           // other servers may use the same etcd
 	chosen    func() (net.IP, error)                // the address that a server chooses that begins now
 	neighbour func(context.Context) (string, error) // a node of another machine, "" if there is none
-	end       context.CancelCauseFunc
+	// move stores for the next start what it cannot find out itself.
+	move func(ctx context.Context, to net.IP) error
+	end  context.CancelCauseFunc
 }
 
 // judge implements nodeaddress.Keeper.Judge. It is no error to lack an address that was given
@@ -91,7 +98,7 @@ func (a *serverAddress) judge(ctx context.Context, loss nodeaddress.Loss) error 
 		return stays(serverGiven, a.cluster)
 	case !a.follows:
 		return stays("%s, or start cluster %s again for another one", again, a.cluster)
-	case a.shared:
+	case a.shared():
 		return stays("other servers may use the same etcd: %s", again)
 	}
 	node, err := a.neighbour(ctx)
@@ -111,9 +118,30 @@ func (a *serverAddress) judge(ctx context.Context, loss nodeaddress.Loss) error 
 	if loss.For < nodeaddress.Patience {
 		return stays("after %v, the server gets another one", nodeaddress.Patience)
 	}
+	if err := a.move(ctx, next); err != nil {
+		return stays("store that the server gets %s: %w", next, err)
+	}
 	err = stays("the control plane begins again with %s", next)
 	a.end(err)
 	return err
+}
+
+// sharedWith returns a function that reports whether other servers may use the objects of
+// the store. A member of etcd that is alone has them for itself: others would join at the
+// address that is lost.
+func (p *controlPlane) sharedWith(s store.Store) func() bool {
+	member, ok := s.(*etcd.Embedded)
+	return func() bool {
+		return p.shared() && (!ok || p.settings.ControlPlane.MoveMember == nil || !member.Alone())
+	}
+}
+
+// moveMember stores the address at which others reach the member of etcd, if they can.
+func (p *controlPlane) moveMember(ctx context.Context, to net.IP) error {
+	if !p.shared() {
+		return nil
+	}
+	return p.settings.ControlPlane.MoveMember(ctx, to)
 }
 
 // neighbour returns the name of a node that is on another machine, "" if there is none.

@@ -102,6 +102,7 @@ func (m *listedMachine) chosen() (net.IP, error) {
 func TestAServerLosesItsAddress(t *testing.T) {
 	for name, c := range map[string]struct {
 		server serverAddress
+		shared bool   // with other servers
 		node   string // of another machine
 		lists  error  // of nodes
 		says   string // while the machine has another address
@@ -110,7 +111,7 @@ func TestAServerLosesItsAddress(t *testing.T) {
 		"alone":                {server: serverAddress{follows: true}, says: "after 30s, the server gets another one", ends: true},
 		"with a joined node":   {server: serverAddress{follows: true}, node: "worker", says: "node worker of another machine knows it"},
 		"nodes are not listed": {server: serverAddress{follows: true}, lists: errors.New("too busy"), says: "look for nodes of other machines: too busy"},
-		"with other servers":   {server: serverAddress{follows: true, shared: true}, says: "other servers may use the same etcd"},
+		"with other servers":   {server: serverAddress{follows: true}, shared: true, says: "other servers may use the same etcd"},
 		"at a given address":   {server: serverAddress{given: true}, says: "it was given: give the machine this address again, or start cluster t with another one"},
 		"of a program":         {server: serverAddress{}, says: "or start cluster t again for another one"},
 	} {
@@ -121,6 +122,13 @@ func TestAServerLosesItsAddress(t *testing.T) {
 			server := c.server
 			server.own, server.cluster, server.chosen, server.end = netip.MustParseAddr("192.0.2.2"), "t", machine.chosen, cancel
 			server.neighbour = func(context.Context) (string, error) { return c.node, c.lists }
+			server.shared = func() bool { return c.shared }
+			server.move = func(_ context.Context, to net.IP) error {
+				if to.String() != "198.51.100.7" {
+					t.Errorf("%s: it moves to %s", name, to)
+				}
+				return nil
+			}
 			keeper := nodeaddress.Keeper{Machine: machine, Address: server.own, Judge: server.judge}
 			group.Go(ctx, "addresses", keeper.Run)
 			wants := func(when, condition string) {
@@ -170,6 +178,20 @@ func TestAServerLosesItsAddress(t *testing.T) {
 	}
 }
 
+// TestAServerThatCannotStoreItsAddress checks that a server goes on while it cannot be
+// stored that the next one has another address.
+func TestAServerThatCannotStoreItsAddress(t *testing.T) {
+	server := serverAddress{
+		own: netip.MustParseAddr("192.0.2.2"), follows: true, chosen: func() (net.IP, error) { return net.IPv4(198, 51, 100, 7), nil }, shared: func() bool { return false },
+		neighbour: func(context.Context) (string, error) { return "", nil }, move: func(context.Context, net.IP) error { return errors.New("no room") },
+		end: func(err error) { t.Errorf("it has ended: %v", err) },
+	}
+	loss := nodeaddress.Loss{Lost: true, For: nodeaddress.Patience, Had: "eth0", Next: netip.MustParseAddr("198.51.100.7")}
+	if err := server.judge(t.Context(), loss); err == nil || !strings.Contains(err.Error(), "store that the server gets 198.51.100.7: no room") {
+		t.Errorf("it goes on with %v", err)
+	}
+}
+
 // TestAGivenAddressNeedNotBeOfTheMachine checks that a server says nothing of a given address
 // that its machine has never had, or that is of a cluster's interface.
 func TestAGivenAddressNeedNotBeOfTheMachine(t *testing.T) {
@@ -190,7 +212,7 @@ func TestAServerKeepsItsFamily(t *testing.T) {
 		"2001:db8::2": {"2001:db8::7", "198.51.100.7"},
 	} {
 		server := serverAddress{
-			own: netip.MustParseAddr(own), follows: true, chosen: func() (net.IP, error) { return net.ParseIP(c.chosen), nil },
+			own: netip.MustParseAddr(own), follows: true, chosen: func() (net.IP, error) { return net.ParseIP(c.chosen), nil }, shared: func() bool { return false },
 			neighbour: func(context.Context) (string, error) { return "", nil }, end: func(err error) { t.Errorf("%s: it has ended: %v", own, err) },
 		}
 		loss := nodeaddress.Loss{Lost: true, For: nodeaddress.Patience, Had: "eth0", Next: netip.MustParseAddr(c.next)}

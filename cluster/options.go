@@ -51,6 +51,7 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -190,6 +191,12 @@ type ControlPlaneOptions struct {
 	// machines have joined, if others may use the same etcd, and with simulated nodes. The
 	// default is to go on in any case: Status has the loss.
 	FollowAddress bool `json:"-"`
+	// MoveMember is called before Cluster.Run ends by FollowAddress, if EtcdArgs make the
+	// etcd a member of several and there is no other one. The next start must have EtcdArgs
+	// with the address to in place of those that this machine does not have. After an error
+	// the cluster goes on, and MoveMember is called again. The default is that such a cluster
+	// goes on in any case.
+	MoveMember func(ctx context.Context, to net.IP) error `json:"-"`
 }
 
 // EtcdOptions selects the etcd that stores a cluster's objects.

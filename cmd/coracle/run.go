@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -108,6 +109,7 @@ func runStored(ctx context.Context, r *processes.Reporter, dataDir string, serve
 		o.Node.Present = presentNodes(dataDir)
 	}
 	o.ControlPlane.FollowAddress = true // the supervisor starts the processes again
+	o.ControlPlane.MoveMember = func(ctx context.Context, to net.IP) error { return moveMember(ctx, o.Name, to) }
 	o.Log, o.Progress = log, func(stage string) { r.Send(processes.Message{Stage: stage}) }
 	if served {
 		if err := awaitAddress(ctx, r, func() error { return cluster.CheckAddress(o) }); err != nil {

@@ -72,13 +72,15 @@ func (f *upFlags) setMember(s *host.Settings, isNew bool) error {
 	return listenForServers(s, isNew)
 }
 
-// listenForServers makes a new cluster one that other servers can join. It returns an
-// error for one that is there and is none.
+// listenForServers makes a new cluster one that other servers can join. One that is there
+// gets an address of this machine. It returns an error for one that is there and is none.
 func listenForServers(s *host.Settings, isNew bool) error {
 	o := &s.Options
 	switch {
-	case isMember(*o):
+	case isMember(*o) && isNew:
 		return nil
+	case isMember(*o):
+		return findMember(o)
 	case !isNew:
 		return fmt.Errorf("--several-servers: cluster %s is there, and its etcd has one member: start another cluster with the flag", o.Name)
 	case len(o.Etcd.Servers) > 0 || len(o.EtcdArgs) > 0:

@@ -98,7 +98,7 @@ func (f *upFlags) bind(fs *pflag.FlagSet) {
 	f.settings.BindFlags(fs)
 	fs.StringVar(&f.configFile, "config", f.configFile, "file that configures the cluster, of kind Cluster; flags override it")
 	fs.StringArrayVar(&f.mirrors, "registry-mirror", nil, "mirror of a registry, such as docker.io=https://mirror.example, in addition to those of --registries, or to the stored ones")
-	fs.BoolVar(&f.severalServers, "several-servers", f.severalServers, "let other machines join a new cluster as servers (coracle join --control-plane)")
+	fs.BoolVar(&f.severalServers, "several-servers", f.severalServers, "let other machines join a new cluster as servers (coracle join --control-plane), or move such a server that is stopped to an address of this machine")
 	fs.BoolVar(&f.foreground, "foreground", f.foreground, "stay in the foreground and log to the terminal")
 	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait for the cluster to be ready")
 }

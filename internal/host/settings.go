@@ -38,7 +38,8 @@ var ErrNoSettings = errors.New("no cluster's settings are there")
 // Each process of the cluster reads that file and nothing else (ReadSettings).
 // Only the holder of the data directory's lock changes the file, and only while no
 // process of the cluster runs, except for Nodes and Options.Node.Each: coracle node
-// changes these with the lock of the registry, and Record.LockNodes.
+// changes these with the lock of the registry, and Record.LockNodes. With the former, the
+// process of the control plane changes Options.EtcdArgs when its member of etcd moves.
 type Settings struct {
 	Version int `json:"version"`
 	// SetFlags are the names of the flags that the user has set, sorted. The

@@ -143,6 +143,8 @@ func conditionHolds(condition string) (bool, error) {
 	case "tun": // the kernel has WireGuard, or a process can take its place
 		_, err := os.Stat("/dev/net/tun")
 		return err == nil, nil
+	case "iptables": // the program, and what the kernel needs for session affinity, tried in a network namespace
+		return exec.Command("unshare", "--net", "iptables", "-t", "nat", "-A", "OUTPUT", "-m", "recent", "--name", "coracle", "--rcheck").Run() == nil, nil
 	case "ipv6": // containers often have a kernel with it, and may not use it
 		off, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/disable_ipv6")
 		return err == nil && strings.TrimSpace(string(off)) == "0", nil

@@ -30,7 +30,7 @@ type Config struct {
 
 	// For a member of a Raft cluster:
 	Name           string // of this member
-	PeerURL        string // URL for the other members; "" means a single member
+	PeerURL        string // URL for the other members, which may differ at each start; "" means a single member
 	InitialCluster string // "name=url,name=url"
 	Existing       bool   // join a running cluster instead of creating one
 	PeerTLS        TLSFiles
@@ -83,6 +83,7 @@ type Embedded struct {
 	fatal    fatal         // receives etcd's fatal error
 	space    *spaceCheck
 	single   bool // it is the only member
+	peerURL  string
 	network  network
 }
 
@@ -116,7 +117,7 @@ func Embed(ctx context.Context, config Config) (_ *Embedded, err error) {
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
 	network.servePeers(server)
-	e := &Embedded{server: server, file: databaseFile(config.Dir), quota: ec.QuotaBackendBytes, quotaHit: make(chan struct{}, 1), fatal: ends, single: config.PeerURL == ""}
+	e := &Embedded{server: server, file: databaseFile(config.Dir), quota: ec.QuotaBackendBytes, quotaHit: make(chan struct{}, 1), fatal: ends, single: config.PeerURL == "", peerURL: config.PeerURL}
 	if err := e.lead(ctx, e.single); err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", config.Dir, err)
 	}
@@ -159,8 +160,19 @@ func (e *Embedded) elected(ctx context.Context, single bool) error {
 	background.Go(waiting, func() { reportLeader(waiting, e.server.Server.ReadyNotify(), e.checkReady) })
 	defer background.Wait()
 	defer cancel()
+	telling, stop := context.WithCancel(waiting)
+	defer stop()
+	// The others send a snapshot to the URL that they know. A member that has moved may
+	// never be ready without it. Only a start that succeeds waits for the goroutine: a failed
+	// etcd may hold the lock of its members.
+	var teller supervise.WaitGroup
+	if !single {
+		teller.Go(telling, func() { e.keepPeerURL(telling) })
+	}
 	select {
 	case <-e.server.Server.ReadyNotify():
+		stop()
+		teller.Wait()
 		background.Wait()
 	case err := <-e.server.Err():
 		return e.explained(err)
@@ -291,6 +303,7 @@ func (e *Embedded) Run(ctx context.Context) error {
 	if !e.single { // a single member is always the leader
 		background.Go(maintenance, func() { reportLeader(maintenance, nil, e.checkLeader) })
 		background.Go(maintenance, func() { e.gainVote(maintenance) })
+		background.Go(maintenance, func() { e.keepPeerURL(maintenance) })
 	}
 	err := e.wait(ctx)
 	cancel()

@@ -166,6 +166,37 @@ func (e *Embedded) gainVote(ctx context.Context) {
 	supervise.Report(ctx, "Learner", nil)
 }
 
+// keepPeerURL tells all members the peer URL of this one while they know another one, as
+// after a start at another address. It tries again until ctx ends, or the member was
+// removed.
+func (e *Embedded) keepPeerURL(ctx context.Context) {
+	server, urls := e.server.Server, []string{e.peerURL}
+	for {
+		own := server.Cluster().Member(server.MemberID())
+		if own == nil || slices.Equal(own.PeerURLs, urls) {
+			break
+		}
+		own.PeerURLs = urls
+		bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+		_, err := server.UpdateMember(bounded, *own)
+		cancel()
+		pause := askAgain
+		if err != nil && ctx.Err() == nil {
+			supervise.Report(ctx, "PeerURL", fmt.Errorf("the members of etcd do not know yet that this one is at %s: %w", e.peerURL, err))
+			pause = answerTimeout // each attempt is in the log of all members, also one that they refuse
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+	supervise.Report(ctx, "PeerURL", nil)
+}
+
+// Alone reports whether there is no other member, with a vote or without one.
+func (e *Embedded) Alone() bool { return len(e.server.Server.Cluster().Members()) == 1 }
+
 // ClientURLs returns the URLs at which clients on other machines reach the members,
 // sorted.
 func (e *Embedded) ClientURLs() []string {

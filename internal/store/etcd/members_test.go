@@ -127,6 +127,59 @@ func TestAMemberJoinsAndLeaves(t *testing.T) {
 	}
 }
 
+// TestAMemberMoves starts a member again at other URLs, which all members know then.
+func TestAMemberMoves(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	url := func() string { return fmt.Sprintf("http://127.0.0.1:%d", freeport.For(t)) }
+	former, latter, clients, dir := url(), url(), url(), t.TempDir()
+	e, err := Embed(ctx, Config{Dir: dir, Name: "a", PeerURL: former, InitialCluster: "a=" + former, ClientURL: url()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, created := e.Create(ctx, "/kept", []byte("v"), 0)
+	ended, end := context.WithCancel(ctx)
+	end()
+	if err := errors.Join(created, e.Run(ended)); err != nil {
+		t.Fatal(err)
+	}
+	e, _ = started(ctx, t, Config{Dir: dir, Name: "a", PeerURL: latter, InitialCluster: "a=" + latter, ClientURL: clients})
+	if kv, err := e.Get(ctx, "/kept"); err != nil || string(kv.Value) != "v" {
+		t.Errorf("after the move it reads %q, %v", kv.Value, err)
+	}
+	members, err := DialMembers(Endpoints{URLs: []string{"unix://" + filepath.Join(dir, "etcd.sock")}}, klog.FromContext(ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = members.Close() }()
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		list, err := members.list(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) == 1 && slices.Equal(list[0].PeerURLs, []string{latter}) && slices.Equal(list[0].ClientURLs, []string{clients}) {
+			break
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			t.Fatalf("the members are %v, want one at %s and %s", list, latter, clients)
+		}
+	}
+	if !e.Alone() {
+		t.Error("it is not alone")
+	}
+	if _, _, err := members.Add(ctx, "b", url()); err != nil {
+		t.Fatal(err)
+	}
+	if e.Alone() {
+		t.Error("it is alone with a member that has no vote")
+	}
+}
+
 // awaitVote waits until a member has a vote.
 func awaitVote(ctx context.Context, t *testing.T, e *Embedded) {
 	t.Helper()

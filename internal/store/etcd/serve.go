@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -43,6 +44,9 @@ func (c Config) listen(ctx context.Context, ec *embed.Config) (n network, err er
 	defer func() {
 		if err != nil {
 			n.close()
+		}
+		if errors.Is(err, syscall.EADDRNOTAVAIL) && c.PeerURL != "" && c.ClientURL != "" {
+			err = fmt.Errorf("%w: give this machine the address again, or move the member to another one with coracle stop and then coracle up --several-servers", err)
 		}
 	}()
 	if c.PeerURL != "" {

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -314,6 +315,26 @@ func TestNamesAreNotListenedAt(t *testing.T) {
 		e.close()
 		if (err == nil) != allowed {
 			t.Errorf("%q: %v", host, err)
+		}
+	}
+}
+
+// TestListenAtALostAddress checks that a member whose machine lacks its address says what
+// moves it, if others can join it.
+func TestListenAtALostAddress(t *testing.T) {
+	const peers, clients = "http://192.0.2.1:2380", "http://192.0.2.1:2379"
+	for _, c := range []struct {
+		config Config
+		moves  bool
+	}{
+		{Config{Name: "a", PeerURL: peers, InitialCluster: "a=" + peers, ClientURL: clients}, true},
+		{Config{Name: "a", PeerURL: peers, InitialCluster: "a=" + peers}, false},
+		{Config{ClientURL: clients}, false},
+	} {
+		c.config.Dir = t.TempDir()
+		_, err := Embed(t.Context(), c.config)
+		if !errors.Is(err, syscall.EADDRNOTAVAIL) || strings.Contains(err.Error(), "coracle up --several-servers") != c.moves {
+			t.Errorf("at %q and %q: %v", c.config.PeerURL, c.config.ClientURL, err)
 		}
 	}
 }
