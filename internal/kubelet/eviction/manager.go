@@ -37,8 +37,9 @@ type Pods interface {
 	// Freed reports whether nothing of the pod runs any more, and what it wrote is
 	// removed.
 	Freed(uid types.UID) bool
-	// Evict ends the pod within grace seconds, or sooner if it is ending.
-	Evict(pod *v1.Pod, message string, grace int64)
+	// Evict ends the pod within grace seconds, or sooner if it is ending. disrupted says
+	// that it ends for the sake of others, not for a limit of its own.
+	Evict(pod *v1.Pod, message string, grace int64, disrupted bool)
 }
 
 // Config configures a Manager.
@@ -241,7 +242,7 @@ func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 	message, annotations := evictionMessage(t, free, ranked[0])
 	grace := m.gracePeriod(t, ranked[0].Pod)
 	m.note(ranked[0].Pod, grace)
-	m.evict(ranked[0].Pod, t.Signal, message, annotations, grace)
+	m.evict(ranked[0].Pod, eviction{signal: t.Signal, message: message, annotations: annotations, grace: grace, disrupted: true})
 }
 
 // note records that a pod is evicted now.
@@ -303,13 +304,21 @@ func (m *Manager) ending(most int64) bool {
 	return evicted != "" && within <= most && !m.config.Pods.Freed(evicted) && time.Since(at) < podCleanupTimeout
 }
 
-func (m *Manager) evict(p *v1.Pod, signal, message string, annotations map[string]string, grace int64) {
+// eviction is how and why a pod is evicted.
+type eviction struct {
+	signal, message string
+	annotations     map[string]string // of the event
+	grace           int64             // in seconds
+	disrupted       bool              // for the sake of others
+}
+
+func (m *Manager) evict(p *v1.Pod, e eviction) {
 	if !m.config.Pods.Has(p.UID) {
 		return
 	}
-	m.evictions.WithLabelValues(signal).Inc()
-	m.config.Recorder.AnnotatedEventf(pod.Reference(p), annotations, v1.EventTypeWarning, "Evicted", "%s", message)
-	m.config.Pods.Evict(p, message, grace)
+	m.evictions.WithLabelValues(e.signal).Inc()
+	m.config.Recorder.AnnotatedEventf(pod.Reference(p), e.annotations, v1.EventTypeWarning, "Evicted", "%s", e.message)
+	m.config.Pods.Evict(p, e.message, e.grace, e.disrupted)
 }
 
 // enforceStorage evicts pods that use more disk than their own limits or those
@@ -348,7 +357,7 @@ func (m *Manager) enforceLimits(ctx context.Context, usage *usage, p *v1.Pod) ti
 		return nil
 	})
 	if signal, message := exceeds(p, use); message != "" && ctx.Err() == nil {
-		m.evict(p, signal, message, nil, immediateGracePeriod)
+		m.evict(p, eviction{signal: signal, message: message, grace: immediateGracePeriod})
 	}
 	return use.took
 }
