@@ -156,7 +156,7 @@ func New(given Config) (*Kubelet, error) {
 	})
 	k.pleg = pleg.New(runtime, config.RootDirectory, k.pods, k.node.RuntimeAnswered, config.Metrics)
 	k.eviction, err = eviction.New(eviction.Config{
-		Configuration: c, NodeName: config.NodeName, Machine: config.Machine, Pods: k.pods, ImageFS: k.images.FileSystem, PodsMemory: k.cgroups.Memory,
+		Configuration: c, NodeName: config.NodeName, Machine: config.Machine, Pods: k.pods, FileSystems: k.images.FileSystems, PodsMemory: k.cgroups.Memory,
 		FreeContainers: func(ctx context.Context) int {
 			return k.pods.FreeEnded(ctx) + gc.FreeDead(ctx, runtime, k.pods.Observed())
 		},
@@ -277,8 +277,8 @@ func (k *Kubelet) newServer() (*server.Config, error) {
 		Checks: []health.Check{{Name: "device-plugin", Run: func(context.Context) error { return k.place.devices.Registers() }}},
 		Stats: &stats.Provider{
 			NodeName: k.config.NodeName, Started: time.Now(), Pods: k.pods.Observed, Runtime: k.runtime.Runtime(), Machine: k.config.Machine,
-			Count: k.eviction.Count, Volumes: k.volumes, Measured: k.usage, CGroups: k.cgroups, SystemCGroups: k.config.systemCGroups, ImageFS: k.images.FileSystem,
-			ImagesUsed: k.images.Used, PodLogsDir: c.PodLogsDir,
+			Count: k.eviction.Count, Volumes: k.volumes, Measured: k.usage, CGroups: k.cgroups, SystemCGroups: k.config.systemCGroups,
+			FileSystems: k.images.FileSystems, Used: k.images.Used, PodLogsDir: c.PodLogsDir,
 		},
 		Files: k.config.Files, CheckpointDir: filepath.Join(k.config.RootDirectory, "checkpoints"),
 		NodeName: k.config.NodeName, Metrics: k.config.Metrics, Requests: server.NewRequests(k.config.Metrics), Pages: k.config.Pages, SystemLogs: "/var/log",

@@ -58,9 +58,13 @@ type Manager struct {
 	*puller
 	config Config
 
-	mountpointMu sync.Mutex // guards mountpoint
-	mountpoint   string     // of the runtime's image file system, "" before it is known
+	mountpointsMu sync.Mutex // guards mountpoints
+	mountpoints   mountpoints
 }
+
+// mountpoints are where the runtime keeps images and the writable layers of containers. ""
+// is not known.
+type mountpoints struct{ images, containers string }
 
 // New returns a Manager.
 func New(config Config) *Manager {
@@ -128,63 +132,95 @@ func (m *Manager) Run(ctx context.Context) {
 	})
 }
 
-// FileSystem returns what is free on the file system that the runtime keeps
-// images on. If the runtime does not report a path, or the path is not there for
-// the kubelet, that is the machine's disk.
-func (m *Manager) FileSystem(ctx context.Context) (node.FileSystem, error) {
-	path, err := m.imageFS(ctx)
+// FileSystems returns what is free on the file systems that the runtime keeps images and
+// the writable layers of containers on (KEP-4191). If the runtime does not report a path, or
+// the path is not there for the kubelet, images are on the machine's disk, and layers are
+// with the images. An error comes with nothing else.
+func (m *Manager) FileSystems(ctx context.Context) (images, containers node.FileSystem, err error) {
+	at, err := m.findMountpoints(ctx)
 	if err != nil {
-		return node.FileSystem{}, err
+		return node.FileSystem{}, node.FileSystem{}, err
 	}
-	if path != "" {
-		found, err := m.config.Machine.FileSystem(path)
-		if !errors.Is(err, fs.ErrNotExist) {
-			return found, err
-		}
+	images, found, err := m.fileSystem(at.images)
+	if err == nil && !found {
+		var free node.Free
+		free, err = m.config.Machine.Free()
+		images = free.Disk()
 	}
-	free, err := m.config.Machine.Free()
-	return node.FileSystem{Bytes: free.DiskBytes, Total: free.DiskTotal, Inodes: free.Inodes, InodesTotal: free.InodesTotal}, err
+	if err != nil {
+		return node.FileSystem{}, node.FileSystem{}, err
+	}
+	if at.containers == at.images {
+		return images, images, nil
+	}
+	containers, found, err = m.fileSystem(at.containers)
+	switch {
+	case err != nil:
+		return node.FileSystem{}, node.FileSystem{}, err
+	case !found:
+		containers = images
+	}
+	return images, containers, nil
 }
 
-// imageFS returns the mount point of the runtime's image file system, "" if the
-// runtime does not report one. It asks the runtime until it has answered once.
-func (m *Manager) imageFS(ctx context.Context) (string, error) {
-	m.mountpointMu.Lock()
-	path := m.mountpoint
-	m.mountpointMu.Unlock()
-	if path != "" {
-		return path, nil
+// fileSystem returns what is free on the file system at a path, and whether it is there.
+func (m *Manager) fileSystem(path string) (free node.FileSystem, found bool, err error) {
+	if path == "" {
+		return free, false, nil
+	}
+	free, err = m.config.Machine.FileSystem(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return free, false, nil
+	}
+	return free, err == nil, err
+}
+
+// findMountpoints asks the runtime for its mount points until it has answered once. The
+// feature gate KubeletSeparateDiskGC tells those of layers and of images apart.
+func (m *Manager) findMountpoints(ctx context.Context) (mountpoints, error) {
+	m.mountpointsMu.Lock()
+	at := m.mountpoints
+	m.mountpointsMu.Unlock()
+	if at.images != "" {
+		return at, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, fileSystemTimeout)
 	defer cancel()
 	info, err := m.config.Images.ImageFsInfo(ctx)
 	if err != nil {
-		return "", fmt.Errorf("find the runtime's image file system: %w", err)
+		return mountpoints{}, fmt.Errorf("find the runtime's image file system: %w", err)
 	}
-	if all := info.GetImageFilesystems(); len(all) > 0 {
-		path = all[0].GetFsId().GetMountpoint()
+	at.images = first(info.GetImageFilesystems()).GetFsId().GetMountpoint()
+	at.containers = at.images
+	if layers := first(info.GetContainerFilesystems()).GetFsId().GetMountpoint(); layers != "" && m.config.Features.Enabled(feature.KubeletSeparateDiskGC) {
+		at.containers = layers
 	}
-	m.mountpointMu.Lock()
-	defer m.mountpointMu.Unlock()
-	m.mountpoint = path
-	return path, nil
+	m.mountpointsMu.Lock()
+	defer m.mountpointsMu.Unlock()
+	m.mountpoints = at
+	return at, nil
 }
 
-// Used returns what the images use of their file system, as the runtime says. It returns
-// nil if the runtime does not.
-func (m *Manager) Used(ctx context.Context) *runtimeapi.FilesystemUsage {
+// first returns the file system that counts of those that the runtime reports, nil if it
+// reports none.
+func first(all []*runtimeapi.FilesystemUsage) *runtimeapi.FilesystemUsage {
+	if len(all) == 0 {
+		return nil
+	}
+	return all[0]
+}
+
+// Used returns what the images and the writable layers of containers use of their file
+// systems, as the runtime says: nil for what it does not say.
+func (m *Manager) Used(ctx context.Context) (images, containers *runtimeapi.FilesystemUsage) {
 	ctx, cancel := context.WithTimeout(ctx, fileSystemTimeout)
 	defer cancel()
 	info, err := m.config.Images.ImageFsInfo(ctx)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("The runtime does not say what its images use", "err", err)
-		return nil
+		return nil, nil
 	}
-	all := info.GetImageFilesystems()
-	if len(all) == 0 {
-		return nil
-	}
-	return all[0]
+	return first(info.GetImageFilesystems()), first(info.GetContainerFilesystems())
 }
 
 // collect frees disk space down to the low threshold if the usage of the image
@@ -195,7 +231,7 @@ func (m *Manager) collect(ctx context.Context) error {
 	if *c.ImageGCHighThresholdPercent == 100 {
 		return nil
 	}
-	disk, err := m.FileSystem(ctx)
+	disk, _, err := m.FileSystems(ctx)
 	if err != nil {
 		return fmt.Errorf("read the free space for images: %w", err)
 	}

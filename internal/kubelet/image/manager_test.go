@@ -15,12 +15,13 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	_ "github.com/coracle-io/coracle/internal/bubble"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory/inmemorytest"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 )
 
-const imageFS = "/var/lib/runtime/images"
+const imageFS, layersFS = "/var/lib/runtime/images", "/var/lib/runtime/layers"
 
 // newManager returns a Manager of a machine whose disk is half full and whose
 // image file system is as given. Images are removed two minutes after their
@@ -99,16 +100,54 @@ func TestCollectMeasuresTheImageFileSystem(t *testing.T) {
 	}
 }
 
-// What the images use is what the runtime says, if it does.
+// What the images and the layers use is what the runtime says, if it does.
 func TestUsed(t *testing.T) {
 	runtime := inmemorytest.New()
 	m := newManager(runtime, node.FileSystem{})
-	if got := m.Used(t.Context()).GetFsId().GetMountpoint(); got != imageFS {
-		t.Errorf("the images are on %q", got)
+	runtime.Images().SetLayersRoot(layersFS)
+	if images, layers := m.Used(t.Context()); images.GetFsId().GetMountpoint() != imageFS || layers.GetFsId().GetMountpoint() != layersFS {
+		t.Errorf("the images are on %v, the layers on %v", images, layers)
 	}
 	runtime.Images().SetRoot("")
-	if got := m.Used(t.Context()); got != nil {
-		t.Errorf("a runtime that does not say it uses %v", got)
+	runtime.Images().SetLayersRoot("")
+	if images, layers := m.Used(t.Context()); images != nil || layers != nil {
+		t.Errorf("a runtime that does not say it uses %v and %v", images, layers)
+	}
+}
+
+// Images and the writable layers of containers are where the runtime says, as far as the
+// kubelet finds that.
+func TestFileSystems(t *testing.T) {
+	off, err := feature.Parse([]string{"KubeletSeparateDiskGC=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		images, layers         string
+		features               *feature.Set
+		wantImages, wantLayers uint64 // devices
+	}{
+		"nothing is reported":       {"", "", nil, 1, 1},
+		"images alone":              {imageFS, "", nil, 2, 2},
+		"images with layers":        {imageFS, imageFS, nil, 2, 2},
+		"layers apart":              {imageFS, layersFS, nil, 2, 3},
+		"layers apart, feature off": {imageFS, layersFS, off, 2, 2},
+		"layers that are not here":  {imageFS, "/missing", nil, 2, 2},
+		"images that are not here":  {"/missing", layersFS, nil, 1, 3},
+	} {
+		runtime := inmemorytest.New()
+		m := newManager(runtime, node.FileSystem{})
+		runtime.Images().SetRoot(test.images)
+		runtime.Images().SetLayersRoot(test.layers)
+		m.config.Features = test.features
+		m.config.Machine = &node.Fixed{
+			Left:   node.Free{DiskTotal: 10, DiskDevice: 1},
+			Mounts: map[string]node.FileSystem{imageFS: {Total: 20, Device: 2}, layersFS: {Total: 30, Device: 3}},
+		}
+		images, layers, err := m.FileSystems(t.Context())
+		if err != nil || images.Device != test.wantImages || layers.Device != test.wantLayers || uint64(images.Total) != 10*images.Device {
+			t.Errorf("%s: images on %+v, layers on %+v, %v", name, images, layers, err)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	_ "github.com/coracle-io/coracle/internal/bubble"
@@ -136,10 +137,11 @@ func newProvider(t *testing.T) (*Provider, *measured) {
 			System:    v1.NodeSystemInfo{BootID: "boot"},
 			Left:      node.Free{MemoryBytes: 100, MemoryTotal: 200, DiskBytes: 60, DiskTotal: 100, Inodes: 6, InodesTotal: 10, PIDs: 90, PIDsTotal: 100},
 		},
-		ImageFS: func(context.Context) (node.FileSystem, error) {
-			return node.FileSystem{Bytes: 10, Total: 1000, Inodes: 1, InodesTotal: 100}, nil
+		FileSystems: func(context.Context) (images, containers node.FileSystem, err error) {
+			images = node.FileSystem{Bytes: 10, Total: 1000, Inodes: 1, InodesTotal: 100}
+			return images, images, nil
 		},
-		ImagesUsed:    func(context.Context) *runtimeapi.FilesystemUsage { return nil },
+		Used:          func(context.Context) (images, containers *runtimeapi.FilesystemUsage) { return nil, nil },
 		SystemCGroups: func() (kubelet, runtime string) { return "", "" },
 		CGroups: &cgroup.Pods{Configuration: &kubeletconfig.KubeletConfiguration{}, Groups: groups{
 			"/":                                   {CPUNanoseconds: 5e9, WorkingSetBytes: 50},
@@ -175,6 +177,11 @@ func TestSummaryOfPods(t *testing.T) {
 	}
 	if *got.EphemeralStorage.UsedBytes < 8 || len(got.VolumeStats) != 1 || got.VolumeStats[0].Name != "cache" {
 		t.Errorf("storage %+v, volumes %+v, want the emptyDir only", got.EphemeralStorage, got.VolumeStats)
+	}
+	for name, fs := range map[string]*statsapi.FsStats{"pod": got.EphemeralStorage, "volume": &got.VolumeStats[0].FsStats} {
+		if fs.CapacityBytes == nil || *fs.CapacityBytes != 100 || *fs.AvailableBytes != 60 || *fs.Inodes != 10 || *fs.InodesFree != 6 {
+			t.Errorf("the files of the %s are on %+v", name, fs)
+		}
 	}
 }
 
@@ -222,14 +229,30 @@ func TestSummaryOfTheNode(t *testing.T) {
 	if fs := n.Runtime.ImageFs; *fs.CapacityBytes != 1000 || *fs.UsedBytes != 990 || *fs.InodesFree != 1 {
 		t.Errorf("the image file system has %d of %d bytes in use", *fs.UsedBytes, *fs.CapacityBytes)
 	}
-	p.ImagesUsed = func(context.Context) *runtimeapi.FilesystemUsage {
-		return &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 300}, InodesUsed: &runtimeapi.UInt64Value{Value: 30}}
+	p.Used = func(context.Context) (images, containers *runtimeapi.FilesystemUsage) {
+		return &runtimeapi.FilesystemUsage{UsedBytes: number(300), InodesUsed: number(30)}, &runtimeapi.FilesystemUsage{UsedBytes: number(7), InodesUsed: number(3)}
 	}
 	if summary, err = p.Summary(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	if fs := summary.Node.Runtime.ImageFs; *fs.CapacityBytes != 1000 || *fs.UsedBytes != 300 || *fs.InodesUsed != 30 || *fs.AvailableBytes != 10 {
 		t.Errorf("the images use %d of %d bytes and %d inodes", *fs.UsedBytes, *fs.CapacityBytes, *fs.InodesUsed)
+	}
+	if n := summary.Node.Runtime; n.ContainerFs != n.ImageFs {
+		t.Errorf("the writable layers are on %+v, and not with the images", n.ContainerFs)
+	}
+	p.FileSystems = func(context.Context) (images, containers node.FileSystem, err error) {
+		return node.FileSystem{Bytes: 10, Total: 1000, Device: 1}, node.FileSystem{Bytes: 20, Total: 2000, Device: 2}, nil
+	}
+	if summary, err = p.Summary(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	images, layers := summary.Node.Runtime.ImageFs, summary.Node.Runtime.ContainerFs
+	if *images.CapacityBytes != 1000 || *images.UsedBytes != 300 || *layers.CapacityBytes != 2000 || *layers.UsedBytes != 7 || *layers.InodesUsed != 3 || *layers.AvailableBytes != 20 {
+		t.Errorf("a disk that is split: images on %+v, layers on %+v", images, layers)
+	}
+	if fs := summary.Pods[0].Containers[0].Rootfs; *fs.CapacityBytes != 2000 {
+		t.Errorf("the writable layer of a container is on %+v", fs)
 	}
 }
 
