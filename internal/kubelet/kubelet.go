@@ -130,7 +130,7 @@ func New(given Config) (*Kubelet, error) {
 	k.probes = probe.New(handlers, k.recorder, pods.ContainerReference, func(uid types.UID) { k.pods.ProbeChanged(uid) })
 	k.images = image.New(image.Config{
 		Configuration: c, Features: gates, RootDirectory: config.RootDirectory, NodeName: config.NodeName, Runtime: runtime, Images: k.runtime.Images(),
-		Files: config.Files, Machine: config.Machine, Recorder: k.recorder, Active: func() []*v1.Pod { return k.pods.Active() },
+		Files: config.Files, Machine: config.Machine, Recorder: k.recorder, Active: func() []*v1.Pod { return k.pods.Active() }, Known: k.observed,
 		Providers: config.CredentialProviders, Metrics: config.Metrics,
 	})
 	if k.place, err = k.newPlacement(gates); err != nil {
@@ -175,6 +175,14 @@ func New(given Config) (*Kubelet, error) {
 		k.server, err = k.newServer()
 	}
 	return k, err
+}
+
+// observed returns the pods whose workers have synced.
+func (k *Kubelet) observed() (all []*v1.Pod) {
+	for _, p := range k.pods.Observed() {
+		all = append(all, p.Pod)
+	}
+	return all
 }
 
 // newVolumes builds the volume manager and the volumes of CSI drivers.
