@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,7 +133,7 @@ func (m *Manager) Run(ctx context.Context) {
 		var old, excess error
 		supervise.Contain(ctx, "images", func() { old = m.removeOld(ctx) })
 		supervise.Contain(ctx, "images", func() { excess = m.removeExcess(ctx) })
-		supervise.Contain(ctx, "images", func() { failed = m.collected(ctx, errors.Join(old, excess, m.collect(ctx)), failed) })
+		supervise.Contain(ctx, "images", func() { failed = m.collected(ctx, cmp.Or(old, excess, m.collect(ctx)), failed) })
 		supervise.Contain(ctx, "images", func() { m.prune(ctx) })
 	})
 }
