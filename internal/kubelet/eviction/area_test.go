@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
@@ -109,5 +111,40 @@ func TestContainerFsThresholds(t *testing.T) {
 	}
 	if condition(containerFsInodesFree) != string(v1.NodeDiskPressure) || resourceOf(containerFsInodesFree) != inodes || resourceOf(containerFsAvailable) != v1.ResourceEphemeralStorage {
 		t.Error("containerfs is no disk")
+	}
+}
+
+// When a disk is short, pods go by the excess over their requests of it. Of inodes, there
+// are no requests: those of the disk do not count.
+func TestRankOfDisks(t *testing.T) {
+	const low, high, mib = -1, 1, 1 << 20
+	newCandidate := func(name string, priority int32, request string, used int64) candidate {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{}}}}
+		if request != "" {
+			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse(request)}
+		}
+		return candidate{Pod: p, Used: used}
+	}
+	for name, test := range map[v1.ResourceName]struct {
+		candidates []candidate
+		want       string
+	}{
+		v1.ResourceEphemeralStorage: {[]candidate{
+			newCandidate("h", high, "1Gi", 200*mib), newCandidate("g", high, "1Gi", 800*mib), newCandidate("f", low, "1Gi", 200*mib), newCandidate("e", low, "1Gi", 800*mib),
+			newCandidate("d", high, "100Mi", 150*mib), newCandidate("c", high, "100Mi", 600*mib), newCandidate("b", low, "", 50*mib), newCandidate("a", low, "", 500*mib),
+		}, "abcdefgh"},
+		inodes: {[]candidate{
+			newCandidate("d", high, "", 150), newCandidate("c", high, "1Gi", 350), newCandidate("b", low, "", 100), newCandidate("a", low, "1Gi", 400),
+		}, "abcd"},
+		// The images alone are short: no pod uses anything there.
+		"": {[]candidate{newCandidate("b", high, "", 0), newCandidate("a", low, "", 0)}, "ab"},
+	} {
+		got := ""
+		for _, c := range rank(test.candidates, name) {
+			got += c.Pod.Name
+		}
+		if got != test.want {
+			t.Errorf("%s: order %s, want %s", name, got, test.want)
+		}
 	}
 }
