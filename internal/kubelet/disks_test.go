@@ -11,6 +11,21 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 )
 
+// The paths of file systems that have the images and the writable layers alone.
+const imagesPath, layersPath = "/images", "/layers"
+
+func (c *changing) FileSystem(path string) (node.FileSystem, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch path {
+	case imagesPath:
+		return c.left.Images, nil
+	case layersPath:
+		return c.left.Containers, nil
+	}
+	return c.Machine.FileSystem(path)
+}
+
 // Where images have a file system of their own, with or without the writable layers, only
 // what is on the one that is short is removed.
 func TestDisksOfImages(t *testing.T) {

@@ -34,21 +34,6 @@ func (c *changing) Free() (node.Free, error) {
 	return c.left, nil
 }
 
-// The paths of file systems that have the images and the writable layers alone.
-const imagesPath, layersPath = "/images", "/layers"
-
-func (c *changing) FileSystem(path string) (node.FileSystem, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch path {
-	case imagesPath:
-		return c.left.Images, nil
-	case layersPath:
-		return c.left.Containers, nil
-	}
-	return c.Machine.FileSystem(path)
-}
-
 func (c *changing) set(left node.Free) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
