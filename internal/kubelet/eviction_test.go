@@ -190,7 +190,7 @@ func (b *bench) leftOf(pod string) (found []string) {
 func (b *bench) createWriting(name string, bytes int) {
 	b.t.Helper()
 	b.create(pod(name, withVolume(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}), func(p *v1.Pod) { p.Spec.Containers[0].Name = name }))
-	path := b.kubelet.volumes.EmptyDir(types.UID("uid-"+name), "v") + "/data"
+	path := b.kubelet.volumes.Directory(types.UID("uid-"+name), &b.get(name).Spec.Volumes[0]) + "/data"
 	if err := b.files.WriteFile(path, make([]byte, bytes), 0o600); err != nil {
 		b.t.Fatal(err)
 	}

@@ -126,8 +126,8 @@ func TestMessageNamesInitContainers(t *testing.T) {
 type podDirs struct{}
 
 func (podDirs) PodDir(uid types.UID) string { return "/pods/" + string(uid) }
-func (podDirs) EmptyDir(uid types.UID, volume string) string {
-	return "/pods/" + string(uid) + "/" + volume
+func (podDirs) Directory(uid types.UID, vol *v1.Volume) string {
+	return "/pods/" + string(uid) + "/" + vol.Name
 }
 
 // The logs of init containers count for the pod, because sidecar containers may
@@ -228,7 +228,7 @@ func TestVolumesThatCount(t *testing.T) {
 		v1.Volume{Name: "memory", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}},
 		v1.Volume{Name: "pages", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages}}},
 	)
-	for path, size := range map[string]int{"/pods/1/volumes/kubernetes.io~configmap/config/key": 1 << 20, "/pods/1/memory/data": 4 << 20, "/pods/1/pages/data": 8 << 20} {
+	for path, size := range map[string]int{"/pods/1/config/key": 1 << 20, "/pods/1/memory/data": 4 << 20, "/pods/1/pages/data": 8 << 20} {
 		if err := fs.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}

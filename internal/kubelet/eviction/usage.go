@@ -26,7 +26,7 @@ type Sources struct {
 	Files   files.FS
 	Volumes interface {
 		PodDir(uid types.UID) string
-		EmptyDir(uid types.UID, volume string) string
+		Directory(uid types.UID, vol *v1.Volume) string
 	}
 	CGroups interface {
 		Usage(pod *v1.Pod) (cgroup.Usage, error)
@@ -85,14 +85,12 @@ func (u *usage) disk(ctx context.Context, pod *v1.Pod, where area, stop func(*di
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		switch {
-		case v.ConfigMap != nil:
-			d.Volumes[v.Name] = onDisk(filepath.Join(dir, "volumes", "kubernetes.io~configmap", v.Name))
+		case v.ConfigMap != nil, v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault:
+			d.Volumes[v.Name] = onDisk(u.sources.Volumes.Directory(pod.UID, v))
 		case v.EmptyDir == nil || v.EmptyDir.Medium == v1.StorageMediumMemory: // the kernel bounds it
 			continue
-		case v.EmptyDir.Medium == v1.StorageMediumDefault:
-			d.Volumes[v.Name] = onDisk(u.sources.Volumes.EmptyDir(pod.UID, v.Name))
 		default:
-			d.Pages[v.Name] = u.count(ctx, d, pod.UID, u.sources.Volumes.EmptyDir(pod.UID, v.Name)).bytes
+			d.Pages[v.Name] = u.count(ctx, d, pod.UID, u.sources.Volumes.Directory(pod.UID, v)).bytes
 		}
 		if d.enough(stop) {
 			return d

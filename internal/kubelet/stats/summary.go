@@ -41,7 +41,8 @@ type Provider struct {
 	Count   func(ctx context.Context, uid types.UID, path string) (bytes, inodes int64, at time.Time, err error)
 	Volumes interface {
 		PodDir(uid types.UID) string
-		EmptyDir(uid types.UID, volume string) string
+		// Directory returns "" for volumes that the kubelet does not make.
+		Directory(uid types.UID, vol *v1.Volume) string
 	}
 	// Measured has what persistent volumes use. It may be nil.
 	Measured *Volumes
@@ -362,15 +363,18 @@ func (p *Provider) addDisk(ctx context.Context, st *statsapi.PodStats, pod *v1.P
 	}
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
-		if vol.EmptyDir == nil {
+		dir := p.Volumes.Directory(pod.UID, vol)
+		if dir == "" {
 			continue
 		}
-		if used := p.counted(ctx, pod.UID, p.Volumes.EmptyDir(pod.UID, vol.Name)); used != nil {
-			if vol.EmptyDir.Medium == v1.StorageMediumDefault {
-				within(used, on.Fs)
-			}
-			st.VolumeStats = append(st.VolumeStats, statsapi.VolumeStats{Name: vol.Name, FsStats: *used})
+		used := p.counted(ctx, pod.UID, dir)
+		if used == nil || *used.InodesUsed == 0 { // no container mounts it
+			continue
 		}
+		if vol.ConfigMap != nil || vol.EmptyDir != nil && vol.EmptyDir.Medium == v1.StorageMediumDefault {
+			within(used, on.Fs)
+		}
+		st.VolumeStats = append(st.VolumeStats, statsapi.VolumeStats{Name: vol.Name, FsStats: *used})
 	}
 	if p.Measured != nil {
 		st.VolumeStats = append(st.VolumeStats, p.Measured.of(pod)...)

@@ -3,6 +3,8 @@ package stats
 import (
 	"context"
 	"errors"
+	"fmt"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,8 +69,11 @@ func (g groups) Usage(path string) (cgroup.Usage, error) {
 type directories struct{}
 
 func (directories) PodDir(uid types.UID) string { return "/pods/" + string(uid) }
-func (directories) EmptyDir(uid types.UID, volume string) string {
-	return "/pods/" + string(uid) + "/" + volume
+func (directories) Directory(uid types.UID, vol *v1.Volume) string {
+	if vol.EmptyDir == nil && vol.ConfigMap == nil && vol.Secret == nil {
+		return ""
+	}
+	return "/pods/" + string(uid) + "/" + vol.Name
 }
 
 func number(v uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: v} }
@@ -93,6 +98,9 @@ func newProvider(t *testing.T) (*Provider, *measured) {
 	web.Spec.Volumes = []v1.Volume{
 		{Name: "cache", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 		{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
+		{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
+		{Name: "unused", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/srv"}}},
 	}
 	done := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "done", Namespace: "default", UID: "uid-done"}}
 	started := time.Unix(1_800_000_000, 0)
@@ -118,8 +126,8 @@ func newProvider(t *testing.T) (*Provider, *measured) {
 			}}},
 		}},
 	}
-	for path, content := range map[string]string{"/pods/uid-web/cache/file": "12345", "/pods/uid-web/config/key": "123"} {
-		if err := memory.MkdirAll(path[:len(path)-len("/file")+1], 0o755); err != nil {
+	for path, content := range map[string]string{"/pods/uid-web/cache/file": "12345", "/pods/uid-web/config/key": "123", "/pods/uid-web/secret/key": "1"} {
+		if err := memory.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if err := memory.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -175,10 +183,20 @@ func TestSummaryOfPods(t *testing.T) {
 	if *got.CPU.UsageNanoCores != 300 || *got.CPU.UsageCoreNanoSeconds != 1e9 || *got.Memory.WorkingSetBytes != 9 || *got.ProcessStats.ProcessCount != 3 {
 		t.Errorf("cpu %+v memory %+v processes %+v", got.CPU, got.Memory, got.ProcessStats)
 	}
-	if *got.EphemeralStorage.UsedBytes < 8 || len(got.VolumeStats) != 1 || got.VolumeStats[0].Name != "cache" {
-		t.Errorf("storage %+v, volumes %+v, want the emptyDir only", got.EphemeralStorage, got.VolumeStats)
+	volumes, onDisk := "", map[string]*statsapi.FsStats{"pod": got.EphemeralStorage}
+	for i := range got.VolumeStats {
+		v := &got.VolumeStats[i]
+		volumes += fmt.Sprint(" ", v.Name, " ", *v.UsedBytes)
+		if v.Name != "secret" {
+			onDisk["volume "+v.Name] = &v.FsStats
+		} else if v.CapacityBytes != nil {
+			t.Errorf("a volume in memory is on %+v", v.FsStats)
+		}
 	}
-	for name, fs := range map[string]*statsapi.FsStats{"pod": got.EphemeralStorage, "volume": &got.VolumeStats[0].FsStats} {
+	if *got.EphemeralStorage.UsedBytes < 8 || volumes != " cache 5 config 3 secret 1" {
+		t.Errorf("storage %+v, volumes%s", got.EphemeralStorage, volumes)
+	}
+	for name, fs := range onDisk {
 		if fs.CapacityBytes == nil || *fs.CapacityBytes != 100 || *fs.AvailableBytes != 60 || *fs.Inodes != 10 || *fs.InodesFree != 6 {
 			t.Errorf("the files of the %s are on %+v", name, fs)
 		}
