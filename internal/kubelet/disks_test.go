@@ -95,3 +95,35 @@ func TestDisksOfImages(t *testing.T) {
 		})
 	}
 }
+
+// A pod is evicted if what no pod needs frees enough for the threshold, and not for the
+// minimum that is to be reclaimed.
+func TestMinimumOfADiskIsReclaimed(t *testing.T) {
+	for freed, want := range map[int64][]string{12: {"greedy"}, 15: nil} {
+		synctest.Test(t, func(t *testing.T) {
+			machine := &changing{left: node.Free{DiskBytes: 50, DiskTotal: 100}}
+			b := newBench(t)
+			b.configure = func(c *Config) {
+				machine.Machine, c.Machine = c.Machine, machine
+				c.Configuration.EvictionHard = map[string]string{"nodefs.available": "10%"}
+				c.Configuration.EvictionMinimumReclaim = map[string]string{"nodefs.available": "5%"}
+			}
+			b.runtime.AddImage("example.com/old:1", 10)
+			b.start()
+			defer func() { b.stop() }()
+			b.createWriting("greedy", 1000)
+			b.createWriting("modest", 10)
+			b.after(4 * time.Minute)
+			machine.set(node.Free{DiskBytes: 9, DiskTotal: 100})
+			b.after(10 * time.Second)
+			if evicted := b.evictedOf("greedy", "modest"); evicted != nil {
+				t.Errorf("evicted are %q, although an image was removed", evicted)
+			}
+			machine.set(node.Free{DiskBytes: freed, DiskTotal: 100})
+			b.after(10 * time.Second)
+			if evicted := b.evictedOf("greedy", "modest"); !slices.Equal(evicted, want) {
+				t.Errorf("with %d %% free, evicted are %q, want %q", freed, evicted, want)
+			}
+		})
+	}
+}
