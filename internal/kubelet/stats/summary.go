@@ -373,6 +373,8 @@ func (p *Provider) addDisk(ctx context.Context, st *statsapi.PodStats, pod *v1.P
 		}
 		if vol.ConfigMap != nil || vol.EmptyDir != nil && vol.EmptyDir.Medium == v1.StorageMediumDefault {
 			within(used, on.Fs)
+		} else if memory, err := p.Machine.FileSystem(dir); err == nil {
+			within(used, fsStats(now, memory))
 		}
 		st.VolumeStats = append(st.VolumeStats, statsapi.VolumeStats{Name: vol.Name, FsStats: *used})
 	}

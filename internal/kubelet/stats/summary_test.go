@@ -144,6 +144,7 @@ func newProvider(t *testing.T) (*Provider, *measured) {
 			Resources: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi")},
 			System:    v1.NodeSystemInfo{BootID: "boot"},
 			Left:      node.Free{MemoryBytes: 100, MemoryTotal: 200, DiskBytes: 60, DiskTotal: 100, Inodes: 6, InodesTotal: 10, PIDs: 90, PIDsTotal: 100},
+			Mounts:    map[string]node.FileSystem{"/pods/uid-web/secret": {Bytes: 3, Total: 4, Inodes: 1, InodesTotal: 2}},
 		},
 		FileSystems: func(context.Context) (images, containers node.FileSystem, err error) {
 			images = node.FileSystem{Bytes: 10, Total: 1000, Inodes: 1, InodesTotal: 100}
@@ -189,7 +190,7 @@ func TestSummaryOfPods(t *testing.T) {
 		volumes += fmt.Sprint(" ", v.Name, " ", *v.UsedBytes)
 		if v.Name != "secret" {
 			onDisk["volume "+v.Name] = &v.FsStats
-		} else if v.CapacityBytes != nil {
+		} else if v.CapacityBytes == nil || *v.CapacityBytes != 4 || *v.AvailableBytes != 3 || *v.Inodes != 2 || *v.InodesFree != 1 {
 			t.Errorf("a volume in memory is on %+v", v.FsStats)
 		}
 	}
