@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 	internalapi "k8s.io/cri-api/pkg/apis"
@@ -356,24 +357,35 @@ func (m *Manager) removeExcess(ctx context.Context) error {
 // Why an image is removed, as the metric kubelet_image_garbage_collected_total says.
 const forAge, forSpace = "age", "space"
 
+// mostFailures is of how many images an error says why they cannot be removed.
+const mostFailures = 10
+
 // remove removes images and returns the number of bytes that it freed. It goes on after one
 // that cannot be removed, and returns why.
 func (m *Manager) remove(ctx context.Context, images []*runtimeapi.Image, reason string) (freed int64, err error) {
 	var failed []error
+	more := 0
 	for _, i := range images {
 		spec := i.GetSpec()
 		if spec == nil {
 			spec = &runtimeapi.ImageSpec{Image: i.GetId()}
 		}
 		if err := m.config.Images.RemoveImage(ctx, spec); err != nil {
-			failed = append(failed, fmt.Errorf("remove image %s: %w", i.GetId(), err))
+			if len(failed) < mostFailures {
+				failed = append(failed, fmt.Errorf("remove image %s: %w", i.GetId(), err))
+			} else {
+				more++
+			}
 			continue
 		}
 		klog.FromContext(ctx).Info("Removed unused image", "image", i.GetId(), "bytes", i.GetSize())
 		m.metrics.collected.WithLabelValues(reason).Inc()
 		freed += int64(i.GetSize())
 	}
-	return freed, errors.Join(failed...)
+	if more > 0 {
+		failed = append(failed, fmt.Errorf("and %d more", more))
+	}
+	return freed, utilerrors.NewAggregate(failed)
 }
 
 // detect returns the images of the runtime and what containers and volumes use

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -291,6 +292,25 @@ func TestImagesThatCannotBeRemoved(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// An error about many images that cannot be removed is one line, which names some of them.
+func TestManyImagesThatCannotBeRemoved(t *testing.T) {
+	runtime := inmemorytest.New()
+	m := newManager(runtime, node.FileSystem{})
+	m.config.Images = stuckImages{runtime.Images()}
+	var all []*runtimeapi.Image
+	for i := range mostFailures + 2 {
+		all = append(all, &runtimeapi.Image{Id: fmt.Sprintf("image-%d", i)})
+	}
+	_, err := m.remove(t.Context(), all, forSpace)
+	if err == nil {
+		t.Fatal("images that cannot be removed are no error")
+	}
+	text := err.Error()
+	if strings.Count(text, "read-only") != mostFailures || !strings.HasPrefix(text, "[remove image image-0: ") || !strings.HasSuffix(text, ", and 2 more]") || strings.Contains(text, "\n") {
+		t.Errorf("the error is %q", text)
 	}
 }
 
