@@ -16,6 +16,7 @@ import (
 //	one file system            all            all              as nodefs
 //	images and layers apart    node           layers, images   as imagefs
 //	images apart (KEP-4191)    node, layers   images           as nodefs
+//	layers apart               node, images   as nodefs        layers
 //	each apart                 node           images           layers
 type area struct {
 	node   bool // what the kubelet keeps of pods: logs, volumes, termination messages

@@ -29,6 +29,7 @@ func disks(images, layers uint64) node.Free {
 func oneDisk() node.Free    { return disks(1, 1) }
 func imageDisk() node.Free  { return disks(2, 2) } // with the layers
 func splitDisk() node.Free  { return disks(2, 1) } // images alone
+func layersDisk() node.Free { return disks(1, 2) } // layers alone
 func threeDisks() node.Free { return disks(2, 3) }
 
 // noPods are the pods of a node that has none.
@@ -51,6 +52,7 @@ func TestWhatIsReclaimed(t *testing.T) {
 		{"one disk", oneDisk(), map[string]string{nodeFsAvailable: all, nodeFsInodesFree: all, imageFsAvailable: all, imageFsInodesFree: all, containerFsAvailable: all}},
 		{"images with layers", imageDisk(), map[string]string{nodeFsAvailable: containers, nodeFsInodesFree: containers, imageFsAvailable: all, imageFsInodesFree: all, containerFsAvailable: all}},
 		{"images alone", splitDisk(), map[string]string{nodeFsAvailable: containers, nodeFsInodesFree: containers, imageFsAvailable: images, imageFsInodesFree: images, containerFsAvailable: containers}},
+		{"layers alone", layersDisk(), map[string]string{nodeFsAvailable: all, imageFsAvailable: all, imageFsInodesFree: all, containerFsAvailable: containers}},
 		{"three disks", threeDisks(), map[string]string{nodeFsAvailable: containers, imageFsAvailable: images, containerFsAvailable: containers, containerFsInodesFree: containers}},
 		{"nothing is known", node.Free{DiskTotal: 100, DiskDevice: 1}, map[string]string{nodeFsAvailable: all, imageFsAvailable: all}},
 		{"memory", oneDisk(), map[string]string{memoryAvailable: "", pidAvailable: ""}},
@@ -91,6 +93,7 @@ func TestContainerFsThresholds(t *testing.T) {
 		"one disk":           {oneDisk(), []string{nodeFsAvailable}},
 		"images with layers": {imageDisk(), []string{nodeFsAvailable}},
 		"images alone":       {splitDisk(), []string{nodeFsAvailable}},
+		"layers alone":       {layersDisk(), []string{containerFsAvailable, nodeFsAvailable, containerFsAvailable}},
 		"three disks":        {threeDisks(), []string{containerFsAvailable, nodeFsAvailable, containerFsAvailable}},
 	} {
 		test.free.DiskBytes, test.free.Containers.Bytes = 39, 9
