@@ -28,8 +28,8 @@ import (
 const imageFS, layersFS = "/var/lib/runtime/images", "/var/lib/runtime/layers"
 
 // newManager returns a Manager of a machine whose disk is half full and whose
-// image file system is as given. Images are removed two minutes after their
-// last use.
+// image file system is as given. Images are removed two minutes after they were
+// found, or a pod has asked for them.
 func newManager(runtime *inmemorytest.Runtime, images node.FileSystem) *Manager {
 	serial, qps, low, high := true, int32(0), int32(80), int32(85)
 	runtime.Images().SetRoot(imageFS)
