@@ -9,11 +9,12 @@ import (
 )
 
 const (
-	// diskReserve is the free space, in bytes, below which pods are evicted. A disk
-	// that is smaller, or of unknown size, reserves upstream's share of it: the kubelet
-	// refuses more than there is.
+	// diskReserve is the free space, in bytes, below which pods are evicted. A disk of
+	// which upstream's share is less, or of unknown size, reserves that share: a small
+	// disk would never have so much free space, and the kubelet refuses more than there
+	// is.
 	diskReserve, smallDiskReserve = "1Gi", "10%"
-	smallDisk                     = 1 << 30
+	smallDisk                     = 10 << 30
 	// imageReserve is the free space, in bytes, below which unused images are removed.
 	imageReserve = 5 << 30
 )

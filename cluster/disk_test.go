@@ -23,9 +23,10 @@ func TestImageThresholds(t *testing.T) {
 	}
 }
 
-// A disk never reserves more than it has. Some file systems say that they have 0 bytes.
+// A disk reserves no more than upstream's share of it: of 1.2 GiB, a reserve of 1 GiB
+// would keep the node under pressure. Some file systems say that they have 0 bytes.
 func TestReserveOfADisk(t *testing.T) {
-	for disk, want := range map[uint64]string{0: "10%", 1<<30 - 1: "10%", 1 << 30: "1Gi", 1 << 40: "1Gi"} {
+	for disk, want := range map[uint64]string{0: "10%", 1 << 29: "10%", 1 << 30: "10%", 1200 << 20: "10%", 10<<30 - 1: "10%", 10 << 30: "1Gi", 1 << 40: "1Gi"} {
 		k := &kubeletconfig.KubeletConfiguration{}
 		protectDisk(k, disk)
 		if node, images := k.EvictionHard["nodefs.available"], k.EvictionHard["imagefs.available"]; node != want || images != want {

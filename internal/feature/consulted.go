@@ -57,6 +57,7 @@ const (
 	InPlacePodVerticalScalingSchedulerPreemption Gate = "InPlacePodVerticalScalingSchedulerPreemption"
 	KubeletEnsureSecretPulledImages              Gate = "KubeletEnsureSecretPulledImages"
 	KubeletInUserNamespace                       Gate = "KubeletInUserNamespace"
+	KubeletSeparateDiskGC                        Gate = "KubeletSeparateDiskGC"
 	KubeProxyIPVS                                Gate = "KubeProxyIPVS"
 	KubeProxyNFTablesLocalhostNodePorts          Gate = "KubeProxyNFTablesLocalhostNodePorts"
 	ManifestBasedAdmissionControlConfig          Gate = "ManifestBasedAdmissionControlConfig"

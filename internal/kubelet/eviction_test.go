@@ -78,6 +78,9 @@ func TestPressureEvictsAndPasses(t *testing.T) {
 			!strings.HasPrefix(low.Message, "The node was low on resource: memory. Threshold quantity: 100Mi, available: 1Mi. ") {
 			t.Fatalf("evicted: low %s %q, high %q", low.Phase, low.Message, high.Message)
 		}
+		if got := conditionOf(b.get("low"), v1.DisruptionTarget); got != v1.ConditionTrue {
+			t.Errorf("the evicted pod has the condition DisruptionTarget: %s", got)
+		}
 		b.create(pod("late"))
 		if late := b.get("late").Status; late.Reason != "Evicted" || late.Message != "Pod was rejected: The node had condition: [MemoryPressure]. " {
 			t.Fatalf("a pod that came under pressure: %s %q", late.Reason, late.Message)
@@ -187,7 +190,7 @@ func (b *bench) leftOf(pod string) (found []string) {
 func (b *bench) createWriting(name string, bytes int) {
 	b.t.Helper()
 	b.create(pod(name, withVolume(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}), func(p *v1.Pod) { p.Spec.Containers[0].Name = name }))
-	path := b.kubelet.volumes.EmptyDir(types.UID("uid-"+name), "v") + "/data"
+	path := b.kubelet.volumes.Directory(types.UID("uid-"+name), &b.get(name).Spec.Volumes[0]) + "/data"
 	if err := b.files.WriteFile(path, make([]byte, bytes), 0o600); err != nil {
 		b.t.Fatal(err)
 	}
@@ -414,6 +417,9 @@ func TestSlowPodDelaysNoOtherLimit(t *testing.T) {
 		b.after(time.Minute)
 		if evicted := b.evictedOf("slow", "web"); !slices.Equal(evicted, []string{"web"}) {
 			t.Errorf("evicted are %q, and the pod over its limit is %+v", evicted, b.get("web").Status)
+		}
+		if got := conditionOf(b.get("web"), v1.DisruptionTarget); got != v1.ConditionUnknown {
+			t.Errorf("the pod over its limit has the condition DisruptionTarget: %s", got)
 		}
 	})
 }

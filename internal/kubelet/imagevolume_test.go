@@ -99,6 +99,9 @@ func TestImageVolumeIsNotGarbage(t *testing.T) {
 		if b.live("main") == "" {
 			t.Fatalf("%+v", b.get("web").Status.ContainerStatuses)
 		}
+		if got, want := b.mountedImages("main"), "sha256:"+model+":latest of "+model; len(got) != 1 || got[0] != want {
+			t.Errorf("the container has mounted %q, want %s", got, want)
+		}
 		machine.set(node.Free{DiskTotal: 100 << 20, DiskBytes: 1 << 20})
 		b.after(time.Hour)
 		images, err := b.runtime.Images().ListImages(t.Context(), nil)
@@ -113,6 +116,22 @@ func TestImageVolumeIsNotGarbage(t *testing.T) {
 			t.Errorf("left are %v", left)
 		}
 	})
+}
+
+// mountedImages returns the images that the runtime has mounted for a container, and what
+// the pod calls them.
+func (b *bench) mountedImages(container string) (all []string) {
+	b.t.Helper()
+	answer, err := b.runtime.ContainerStatus(b.t.Context(), b.live(container), false)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, m := range answer.GetStatus().GetMounts() {
+		if m.GetImage() != nil {
+			all = append(all, m.GetImage().GetImage()+" of "+m.GetImage().GetUserSpecifiedImage())
+		}
+	}
+	return all
 }
 
 // An image volume that cannot be pulled is tried again as often as a

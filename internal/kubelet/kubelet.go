@@ -131,7 +131,7 @@ func New(given Config) (*Kubelet, error) {
 	k.probes = probe.New(handlers, k.recorder, pods.ContainerReference, func(uid types.UID) { k.pods.ProbeChanged(uid) })
 	k.images = image.New(image.Config{
 		Configuration: c, Features: gates, RootDirectory: config.RootDirectory, NodeName: config.NodeName, Runtime: runtime, Images: k.runtime.Images(),
-		Files: config.Files, Machine: config.Machine, Recorder: k.recorder, Active: func() []*v1.Pod { return k.pods.Active() },
+		Files: config.Files, Machine: config.Machine, Recorder: k.recorder, Active: func() []*v1.Pod { return k.pods.Active() }, Known: k.observed,
 		Providers: config.CredentialProviders, Metrics: config.Metrics,
 	})
 	if k.place, err = k.newPlacement(gates); err != nil {
@@ -157,7 +157,7 @@ func New(given Config) (*Kubelet, error) {
 	})
 	k.pleg = pleg.New(runtime, config.RootDirectory, k.pods, k.node.RuntimeAnswered, config.Metrics)
 	k.eviction, err = eviction.New(eviction.Config{
-		Configuration: c, NodeName: config.NodeName, Machine: config.Machine, Pods: k.pods, ImageFS: k.images.FileSystem, PodsMemory: k.cgroups.Memory,
+		Configuration: c, NodeName: config.NodeName, Machine: config.Machine, Pods: k.pods, FileSystems: k.images.FileSystems, PodsMemory: k.cgroups.Memory,
 		FreeContainers: func(ctx context.Context) int {
 			return k.pods.FreeEnded(ctx) + gc.FreeDead(ctx, runtime, k.pods.Observed())
 		},
@@ -176,6 +176,14 @@ func New(given Config) (*Kubelet, error) {
 		k.server, err = k.newServer()
 	}
 	return k, err
+}
+
+// observed returns the pods whose workers have synced.
+func (k *Kubelet) observed() (all []*v1.Pod) {
+	for _, p := range k.pods.Observed() {
+		all = append(all, p.Pod)
+	}
+	return all
 }
 
 // newVolumes builds the volume manager and the volumes of CSI drivers.
@@ -278,8 +286,8 @@ func (k *Kubelet) newServer() (*server.Config, error) {
 		Checks: []health.Check{{Name: "device-plugin", Run: func(context.Context) error { return k.place.devices.Registers() }}},
 		Stats: &stats.Provider{
 			NodeName: k.config.NodeName, Started: time.Now(), Pods: k.pods.Observed, Runtime: k.runtime.Runtime(), Machine: k.config.Machine,
-			Count: k.eviction.Count, Volumes: k.volumes, Measured: k.usage, CGroups: k.cgroups, SystemCGroups: k.config.systemCGroups, ImageFS: k.images.FileSystem,
-			ImagesUsed: k.images.Used, PodLogsDir: c.PodLogsDir,
+			Count: k.eviction.Count, Volumes: k.volumes, Measured: k.usage, CGroups: k.cgroups, SystemCGroups: k.config.systemCGroups,
+			FileSystems: k.images.FileSystems, Used: k.images.Used, PodLogsDir: c.PodLogsDir,
 		},
 		Files: k.config.Files, CheckpointDir: filepath.Join(k.config.RootDirectory, "checkpoints"),
 		NodeName: k.config.NodeName, Metrics: k.config.Metrics, Requests: server.NewRequests(k.config.Metrics), Pages: k.config.Pages,

@@ -31,6 +31,9 @@ const (
 	imageFsAvailable  = "imagefs.available"
 	imageFsInodesFree = "imagefs.inodesFree"
 	pidAvailable      = "pid.available"
+	// The file system of the writable layers. Its thresholds are those of another one.
+	containerFsAvailable  = "containerfs.available"
+	containerFsInodesFree = "containerfs.inodesFree"
 	// What all pods together have left of their memory. No configuration names it.
 	allocatableMemoryAvailable = "allocatableMemory.available"
 )
@@ -58,13 +61,19 @@ type Threshold struct {
 
 // parseThresholds reads thresholds in the form of KubeletConfiguration: from signal to
 // quantity or percentage, with the grace periods of soft thresholds. As
-// upstream does, it ignores 0, 0% and 100%.
+// upstream does, it ignores 0, 0% and 100%, and containerfs.
 func parseThresholds(values, grace map[string]string) ([]Threshold, error) {
 	var out []Threshold
-	for signal := range grace {
+	periods := make(map[string]time.Duration, len(grace))
+	for signal, text := range grace {
 		if err := checkSignal(signal); err != nil {
 			return nil, fmt.Errorf("grace period: %w", err)
 		}
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			return nil, fmt.Errorf("invalid eviction grace period specified: %s %q must be a duration that is not negative", signal, text)
+		}
+		periods[signal] = d
 	}
 	for signal, text := range values {
 		t := Threshold{Signal: signal}
@@ -79,13 +88,15 @@ func parseThresholds(values, grace map[string]string) ([]Threshold, error) {
 			continue
 		}
 		if grace != nil {
-			d, err := time.ParseDuration(grace[signal])
-			if err != nil || d <= 0 {
+			period, ok := periods[signal]
+			if !ok {
 				return nil, fmt.Errorf("grace period must be specified for the soft eviction threshold %v", signal)
 			}
-			t.Grace = d
+			t.Grace = period
 		}
-		out = append(out, t)
+		if !isContainerFs(signal) {
+			out = append(out, t)
+		}
 	}
 	slices.SortFunc(out, func(a, b Threshold) int { return strings.Compare(a.Signal, b.Signal) })
 	return out, nil
@@ -94,7 +105,7 @@ func parseThresholds(values, grace map[string]string) ([]Threshold, error) {
 // checkSignal returns an error for a signal that no threshold can watch.
 func checkSignal(signal string) error {
 	switch signal {
-	case memoryAvailable, nodeFsAvailable, nodeFsInodesFree, imageFsAvailable, imageFsInodesFree, pidAvailable:
+	case memoryAvailable, nodeFsAvailable, nodeFsInodesFree, imageFsAvailable, imageFsInodesFree, containerFsAvailable, containerFsInodesFree, pidAvailable:
 		return nil
 	}
 	return fmt.Errorf("unsupported eviction signal %v", signal)
@@ -165,6 +176,10 @@ func measure(signal string, f node.Free) (left, total int64) {
 		return f.Images.Bytes, f.Images.Total
 	case imageFsInodesFree:
 		return f.Images.Inodes, f.Images.InodesTotal
+	case containerFsAvailable:
+		return f.Containers.Bytes, f.Containers.Total
+	case containerFsInodesFree:
+		return f.Containers.Inodes, f.Containers.InodesTotal
 	case pidAvailable:
 		return f.PIDs, f.PIDsTotal
 	}
@@ -275,7 +290,7 @@ func resourceOf(signal string) v1.ResourceName {
 		return v1.ResourceMemory
 	case pidAvailable:
 		return pids
-	case nodeFsInodesFree, imageFsInodesFree:
+	case nodeFsInodesFree, imageFsInodesFree, containerFsInodesFree:
 		return inodes
 	}
 	return v1.ResourceEphemeralStorage
@@ -335,8 +350,9 @@ func rank(candidates []candidate, name v1.ResourceName) []candidate {
 }
 
 // evictionMessage returns the status message of an evicted pod, and the annotations of
-// its event. They name the containers that use more than they request. Ephemeral
-// containers, which request nothing, are not among them.
+// its event. They name the containers that use more than they request, and the pod if it
+// requests memory as a whole. Ephemeral containers, which request nothing, are not among
+// them.
 func evictionMessage(t *Threshold, f node.Free, c candidate) (string, map[string]string) {
 	left, total := measure(t.Signal, f)
 	format := resource.BinarySI
@@ -345,9 +361,17 @@ func evictionMessage(t *Threshold, f node.Free, c candidate) (string, map[string
 	}
 	name, threshold := resourceOf(t.Signal), t.Value.DeepCopy()
 	if t.Percent > 0 {
-		threshold = *resource.NewQuantity(t.limit(total), format)
+		threshold = *resource.NewQuantity(t.limit(total), resource.BinarySI)
 	}
 	message := fmt.Sprintf("The node was low on resource: %s. Threshold quantity: %s, available: %s. ", name, threshold.String(), resource.NewQuantity(left, format))
+	about := map[string]string{starvedResource: string(name)}
+	if whole := c.Pod.Spec.Resources; name == v1.ResourceMemory && whole != nil && c.Used > 0 {
+		if request, ok := whole.Requests[name]; ok {
+			used := resource.NewQuantity(c.Used, format).String()
+			message += fmt.Sprintf("Pod %s was using %s, request is %s, has larger consumption of %s. ", c.Pod.Name, used, request.String(), name)
+			about[offendingPod], about[offendingPodUsage] = c.Pod.Name, used
+		}
+	}
 	var containers, usage []string
 	for container := range podquery.Containers(&c.Pod.Spec) {
 		used, known := c.Containers[container.Name]
@@ -359,5 +383,6 @@ func evictionMessage(t *Threshold, f node.Free, c candidate) (string, map[string
 		message += fmt.Sprintf("Container %s was using %s, request is %s, has larger consumption of %s. ", container.Name, amount, request.String(), name)
 		containers, usage = append(containers, container.Name), append(usage, amount)
 	}
-	return message, annotations(name, containers, usage)
+	about[offendingContainers], about[offendingContainersUsage] = strings.Join(containers, ","), strings.Join(usage, ",")
+	return message, about
 }

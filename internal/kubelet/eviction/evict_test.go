@@ -25,6 +25,14 @@ func TestParseRefuses(t *testing.T) {
 	if _, err := parseThresholds(map[string]string{"memory.available": "1Gi"}, map[string]string{}); err == nil {
 		t.Error("a soft threshold without grace period was taken")
 	}
+	for _, period := range []string{"", "much", "-1s"} {
+		if got, err := parseThresholds(map[string]string{"memory.available": "1Gi"}, map[string]string{"memory.available": period}); err == nil {
+			t.Errorf("a soft threshold with the grace period %q was taken as %v", period, got)
+		}
+	}
+	if got, err := parseThresholds(map[string]string{"memory.available": "1Gi"}, map[string]string{"memory.available": "0s"}); err != nil || len(got) != 1 || got[0].Grace != 0 {
+		t.Errorf("a soft threshold without a wait: %v, %v", got, err)
+	}
 }
 
 // A misspelt signal would otherwise be ignored.

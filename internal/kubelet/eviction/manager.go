@@ -37,8 +37,9 @@ type Pods interface {
 	// Freed reports whether nothing of the pod runs any more, and what it wrote is
 	// removed.
 	Freed(uid types.UID) bool
-	// Evict ends the pod within grace seconds, or sooner if it is ending.
-	Evict(pod *v1.Pod, message string, grace int64)
+	// Evict ends the pod within grace seconds, or sooner if it is ending. disrupted says
+	// that it ends for the sake of others, not for a limit of its own.
+	Evict(pod *v1.Pod, message string, grace int64, disrupted bool)
 }
 
 // Config configures a Manager.
@@ -56,8 +57,9 @@ type Config struct {
 	FreeImages func(ctx context.Context, want int64) int64
 	// EndPulls ends the pulls of images that are in progress, and returns how many.
 	EndPulls func() int
-	// ImageFS returns what is free on the file system of the runtime's images.
-	ImageFS func(ctx context.Context) (node.FileSystem, error)
+	// FileSystems returns what is free on the file systems of the runtime's images and of
+	// the writable layers of containers.
+	FileSystems func(ctx context.Context) (images, containers node.FileSystem, err error)
 	// PodsMemory returns what all pods together have left of their memory, and how
 	// much they may have, in bytes; 0 if they have no limit.
 	PodsMemory func() (left, limit int64, err error)
@@ -73,6 +75,7 @@ type Config struct {
 type Manager struct {
 	config     Config
 	thresholds []Threshold
+	separate   []Threshold // with those of the writable layers, see thresholdsFor
 	counter    *counter
 	evictions  *prometheus.CounterVec // by eviction_signal
 
@@ -95,8 +98,11 @@ func New(c Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{config: c, thresholds: thresholds, counter: newCounter(c.Sources.Files), evictions: prometheus.NewCounterVec(
-		prometheus.CounterOpts{Name: "kubelet_evictions", Help: "[ALPHA] Cumulative number of pod evictions by eviction signal"}, []string{"eviction_signal"})}
+	m := &Manager{
+		config: c, thresholds: thresholds, separate: withContainerFs(thresholds), counter: newCounter(c.Sources.Files),
+		evictions: prometheus.NewCounterVec(
+			prometheus.CounterOpts{Name: "kubelet_evictions", Help: "[ALPHA] Cumulative number of pod evictions by eviction signal"}, []string{"eviction_signal"}),
+	}
 	c.Metrics.MustRegister(m.evictions)
 	return m, nil
 }
@@ -146,6 +152,9 @@ func (m *Manager) setConditions(conditions []v1.NodeConditionType) {
 // a goroutine, and so has each pod whose disk usage is counted, because that can take
 // long.
 func (m *Manager) Run(ctx context.Context) {
+	if settings := ignored(m.config.Configuration); len(settings) > 0 {
+		klog.FromContext(ctx).Info("The thresholds of containerfs are those of nodefs or imagefs, ignoring others", "settings", settings)
+	}
 	var storage, checks supervise.WaitGroup
 	defer checks.Wait()
 	defer storage.Wait()
@@ -170,14 +179,14 @@ func (m *Manager) look(ctx context.Context, state *thresholdState) {
 		klog.FromContext(ctx).Error(err, "The machine's free resources cannot be read")
 		return
 	}
-	if free.Images, err = m.config.ImageFS(ctx); err != nil {
+	if free.Images, free.Containers, err = m.config.FileSystems(ctx); err != nil {
 		klog.FromContext(ctx).V(2).Info("The free space for images cannot be read", "err", err)
 	}
 	if free.PodsMemoryBytes, free.PodsMemoryTotal, err = m.config.PodsMemory(); err != nil {
 		klog.FromContext(ctx).V(2).Info("The memory that all pods use cannot be read", "err", err)
 	}
 	now := time.Now()
-	due := state.observe(state.thresholdsMet(m.thresholds, free), now)
+	due := state.observe(state.thresholdsMet(m.thresholdsFor(&free), free), now)
 	if own != nil {
 		state.note(v1.NodeMemoryPressure, now)
 	}
@@ -209,17 +218,17 @@ func (m *Manager) look(ctx context.Context, state *thresholdState) {
 }
 
 // relieve reclaims a resource. For disk it first removes what no pod needs: dead
-// containers and then unused images, which they may have used, unless those are on a
-// file system of their own that has room. If there is any, the next observation shows
+// containers and then unused images, which they may have used, as far as they are on the
+// file system that is short. If there is any, the next observation shows
 // whether that was enough. Then, or if there is none, it does the same with pulls of images
 // that are in progress, and after that, it evicts one pod. It gives the pod that was evicted
 // before time to end, unless a hard threshold is met now and that pod has more time than one
 // leaves.
 func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
-	name, where := resourceOf(t.Signal), areaOf(t.Signal, free)
+	name, where := resourceOf(t.Signal), areaOf(t.Signal, &free)
 	m.config.Recorder.Eventf(node.Reference(m.config.NodeName), v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", name)
 	if name == v1.ResourceEphemeralStorage || name == inodes {
-		freed := m.config.FreeContainers(ctx) > 0
+		freed := (where.node || where.layers) && m.config.FreeContainers(ctx) > 0
 		if where.images {
 			freed = m.config.FreeImages(ctx, 1<<62) > 0 || freed
 		}
@@ -238,10 +247,14 @@ func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 	if len(ranked) == 0 || ctx.Err() != nil { // then not all was counted
 		return
 	}
+	if name == v1.ResourceEphemeralStorage && where != everywhere() {
+		// The message names all that containers use, as in upstream.
+		ranked[0].Containers = m.usage(ctx).disk(ctx, ranked[0].Pod, everywhere(), tooLong).Containers
+	}
 	message, annotations := evictionMessage(t, free, ranked[0])
 	grace := m.gracePeriod(t, ranked[0].Pod)
 	m.note(ranked[0].Pod, grace)
-	m.evict(ranked[0].Pod, t.Signal, message, annotations, grace)
+	m.evict(ranked[0].Pod, eviction{signal: t.Signal, message: message, annotations: annotations, grace: grace, disrupted: true})
 }
 
 // note records that a pod is evicted now.
@@ -303,13 +316,21 @@ func (m *Manager) ending(most int64) bool {
 	return evicted != "" && within <= most && !m.config.Pods.Freed(evicted) && time.Since(at) < podCleanupTimeout
 }
 
-func (m *Manager) evict(p *v1.Pod, signal, message string, annotations map[string]string, grace int64) {
+// eviction is how and why a pod is evicted.
+type eviction struct {
+	signal, message string
+	annotations     map[string]string // of the event
+	grace           int64             // in seconds
+	disrupted       bool              // for the sake of others
+}
+
+func (m *Manager) evict(p *v1.Pod, e eviction) {
 	if !m.config.Pods.Has(p.UID) {
 		return
 	}
-	m.evictions.WithLabelValues(signal).Inc()
-	m.config.Recorder.AnnotatedEventf(pod.Reference(p), annotations, v1.EventTypeWarning, "Evicted", "%s", message)
-	m.config.Pods.Evict(p, message, grace)
+	m.evictions.WithLabelValues(e.signal).Inc()
+	m.config.Recorder.AnnotatedEventf(pod.Reference(p), e.annotations, v1.EventTypeWarning, "Evicted", "%s", e.message)
+	m.config.Pods.Evict(p, e.message, e.grace, e.disrupted)
 }
 
 // enforceStorage evicts pods that use more disk than their own limits or those
@@ -324,6 +345,7 @@ func (m *Manager) enforceStorage(ctx context.Context, checks *supervise.WaitGrou
 		return
 	}
 	usage := m.usage(ctx)
+	usage.apart = m.layersApart(ctx)
 	for _, p := range bounded {
 		if !m.counter.begin(p.UID) {
 			continue
@@ -334,6 +356,16 @@ func (m *Manager) enforceStorage(ctx context.Context, checks *supervise.WaitGrou
 			supervise.Contain(ctx, "storage", func() { took = m.enforceLimits(ctx, usage, p) })
 		})
 	}
+}
+
+// layersApart reports whether writable layers are not on the node's file system, or may
+// not be.
+func (m *Manager) layersApart(ctx context.Context) bool {
+	free, err := m.config.Machine.Free()
+	if err == nil {
+		free.Images, free.Containers, err = m.config.FileSystems(ctx)
+	}
+	return err != nil || !areaOf(nodeFsAvailable, &free).layers
 }
 
 var errExceeded = errors.New("a limit is exceeded already")
@@ -348,7 +380,7 @@ func (m *Manager) enforceLimits(ctx context.Context, usage *usage, p *v1.Pod) ti
 		return nil
 	})
 	if signal, message := exceeds(p, use); message != "" && ctx.Err() == nil {
-		m.evict(p, signal, message, nil, immediateGracePeriod)
+		m.evict(p, eviction{signal: signal, message: message, grace: immediateGracePeriod})
 	}
 	return use.took
 }

@@ -63,6 +63,9 @@ func (m *Manager) relieveOwn(ctx context.Context, shortage error) {
 	m.config.Recorder.Eventf(node.Reference(m.config.NodeName), v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim memory of the kubelet")
 	m.ownAt = time.Now()
 	m.note(worst, immediateGracePeriod)
-	m.evict(worst, ownSignal, fmt.Sprintf("The kubelet was low on memory: %v. It kept about %s for this pod, more than for any other. ",
-		shortage, resource.NewQuantity(bytes, resource.BinarySI)), nil, immediateGracePeriod)
+	m.evict(worst, eviction{
+		signal: ownSignal, grace: immediateGracePeriod, disrupted: true,
+		message: fmt.Sprintf("The kubelet was low on memory: %v. It kept about %s for this pod, more than for any other. ",
+			shortage, resource.NewQuantity(bytes, resource.BinarySI)),
+	})
 }

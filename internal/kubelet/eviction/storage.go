@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,14 +16,20 @@ import (
 // diskUsage is the disk usage of a pod in bytes.
 type diskUsage struct {
 	Containers map[string]int64 // writable layer, logs and termination messages, by container
-	Volumes    map[string]int64 // emptyDir volumes that are not in memory, by volume
+	Layers     map[string]int64 // the writable layers of them
+	Volumes    map[string]int64 // emptyDir volumes on the disk and configMap volumes, by volume
+	Pages      map[string]int64 // emptyDir volumes of huge pages, which are not on the disk
 	Hosts      int64            // the pod's /etc/hosts, to which each container may write
+	Inodes     int64            // of all that is on the disk
 	Uncounted  error            // why the pod may use more; nil if it does not
+	// Apart says that writable layers are not on the node's file system. As in upstream,
+	// limits of single containers do not count them then, and that of the pod does.
+	Apart bool
 
 	took, asked time.Duration // of counting, and when disk last asked whether to go on
 }
 
-// total returns the sum.
+// total returns the sum of what is on the disk.
 func (d *diskUsage) total() int64 {
 	sum := d.Hosts
 	for _, n := range d.Containers {
@@ -55,7 +60,7 @@ func exceeds(pod *v1.Pod, use *diskUsage) (signal, message string) {
 		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.IsZero() {
 			continue
 		}
-		if use.Volumes[v.Name] > amount.Value(*v.EmptyDir.SizeLimit) {
+		if use.Volumes[v.Name]+use.Pages[v.Name] > amount.Value(*v.EmptyDir.SizeLimit) {
 			return "emptydirfs.limit", fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
 		}
 	}
@@ -64,7 +69,15 @@ func exceeds(pod *v1.Pod, use *diskUsage) (signal, message string) {
 		return "ephemeralpodfs.limit", fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
 	}
 	for c := range longRunning(pod) {
-		if limit, ok := c.Resources.Limits[v1.ResourceEphemeralStorage]; ok && use.Containers[c.Name] > amount.Value(limit) {
+		limit, ok := c.Resources.Limits[v1.ResourceEphemeralStorage]
+		if !ok || limit.IsZero() { // 0 limits the pod as a whole alone
+			continue
+		}
+		used := use.Containers[c.Name]
+		if use.Apart {
+			used -= use.Layers[c.Name]
+		}
+		if used > amount.Value(limit) {
 			return "ephemeralcontainerfs.limit", fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
 		}
 	}
@@ -91,11 +104,7 @@ func longRunning(pod *v1.Pod) iter.Seq[*v1.Container] {
 const (
 	offendingContainers      = "offending_containers"
 	offendingContainersUsage = "offending_containers_usage"
+	offendingPod             = "offending_pod"
+	offendingPodUsage        = "offending_pod_usage"
 	starvedResource          = "starved_resource"
 )
-
-func annotations(name v1.ResourceName, containers, usage []string) map[string]string {
-	return map[string]string{
-		offendingContainers: strings.Join(containers, ","), offendingContainersUsage: strings.Join(usage, ","), starvedResource: string(name),
-	}
-}

@@ -82,6 +82,22 @@ func TestMessage(t *testing.T) {
 	if annotations["offending_containers"] != "a" || annotations["offending_containers_usage"] != "3Mi" || annotations["starved_resource"] != "memory" {
 		t.Errorf("annotations %v", annotations)
 	}
+	pod.Name = "web"
+	pod.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("5Mi")}}
+	message, annotations = evictionMessage(&thresholds[0], node.Free{MemoryBytes: 92 << 20, MemoryTotal: 1 << 30}, candidate{Pod: pod, Used: 7 << 20, Containers: map[string]int64{"a": 3 << 20}})
+	if want := "available: 92Mi. Pod web was using 7Mi, request is 5Mi, has larger consumption of memory. Container a was using 3Mi"; !strings.Contains(message, want) {
+		t.Errorf("a pod that requests memory as a whole: message %q, want %q", message, want)
+	}
+	if annotations["offending_pod"] != "web" || annotations["offending_pod_usage"] != "7Mi" || annotations["offending_containers"] != "a" {
+		t.Errorf("a pod that requests memory as a whole: annotations %v", annotations)
+	}
+	if thresholds, err = parseThresholds(map[string]string{nodeFsInodesFree: "25%"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	message, _ = evictionMessage(&thresholds[0], node.Free{Inodes: 1000, InodesTotal: 4 << 20}, candidate{Pod: pod, Used: 7})
+	if want := "The node was low on resource: inodes. Threshold quantity: 1Mi, available: 1k. "; message != want {
+		t.Errorf("message %q, want %q", message, want)
+	}
 }
 
 // Init containers and sidecars are named, too, ephemeral containers are not, and a
@@ -110,8 +126,8 @@ func TestMessageNamesInitContainers(t *testing.T) {
 type podDirs struct{}
 
 func (podDirs) PodDir(uid types.UID) string { return "/pods/" + string(uid) }
-func (podDirs) EmptyDir(uid types.UID, volume string) string {
-	return "/pods/" + string(uid) + "/" + volume
+func (podDirs) Directory(uid types.UID, vol *v1.Volume) string {
+	return "/pods/" + string(uid) + "/" + vol.Name
 }
 
 // The logs of init containers count for the pod, because sidecar containers may
@@ -160,8 +176,8 @@ func TestFilesOfTheKubeletCount(t *testing.T) {
 	}
 }
 
-// If images have a file system of their own, only what a pod has on the one that is
-// short counts: its writable layers there, everything else on the node's.
+// Only what a pod has on the file system that is short counts. File systems of the same
+// size are not the same.
 func TestUsageOfTheFileSystemThatIsShort(t *testing.T) {
 	fs := &files.Memory{}
 	if err := fs.MkdirAll("/pods/1/free", 0o755); err != nil {
@@ -177,24 +193,86 @@ func TestUsageOfTheFileSystemThatIsShort(t *testing.T) {
 		WritableLayer: &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 1 << 30}, InodesUsed: &runtimeapi.UInt64Value{Value: 5000}},
 	}
 	u := &usage{sources: &Sources{Files: fs, Volumes: podDirs{}}, counter: newCounter(fs), podLogsDir: "/logs", stats: map[types.UID][]*runtimeapi.ContainerStats{"1": {stats}}}
-	same := node.Free{DiskTotal: 100, InodesTotal: 10, Images: node.FileSystem{Total: 100, InodesTotal: 10}}
-	apart := node.Free{DiskTotal: 100, InodesTotal: 10, Images: node.FileSystem{Total: 500, InodesTotal: 50}}
 	for _, test := range []struct {
 		signal        string
 		free          node.Free
 		layer, volume bool
 	}{
-		{nodeFsAvailable, same, true, true}, {imageFsAvailable, same, true, true}, {nodeFsAvailable, node.Free{DiskTotal: 100}, true, true},
-		{nodeFsAvailable, apart, false, true}, {imageFsAvailable, apart, true, false},
-		{nodeFsInodesFree, same, true, true}, {nodeFsInodesFree, apart, false, true}, {imageFsInodesFree, apart, true, false},
+		{nodeFsAvailable, oneDisk(), true, true}, {imageFsAvailable, oneDisk(), true, true}, {nodeFsAvailable, node.Free{DiskTotal: 100}, true, true},
+		{nodeFsAvailable, imageDisk(), false, true}, {imageFsAvailable, imageDisk(), true, false},
+		{nodeFsAvailable, splitDisk(), true, true}, {imageFsAvailable, splitDisk(), false, false},
+		{nodeFsAvailable, threeDisks(), false, true}, {imageFsAvailable, threeDisks(), false, false}, {containerFsAvailable, threeDisks(), true, false},
+		{nodeFsInodesFree, oneDisk(), true, true}, {nodeFsInodesFree, imageDisk(), false, true}, {imageFsInodesFree, imageDisk(), true, false},
+		{nodeFsInodesFree, splitDisk(), true, true}, {imageFsInodesFree, splitDisk(), false, false},
+		{containerFsInodesFree, threeDisks(), true, false},
 	} {
 		layer, volume := int64(1<<30), int64(8<<20)
 		if resourceOf(test.signal) == inodes {
 			layer, volume = 5000, 1
 		}
-		got := u.candidate(t.Context(), pod, resourceOf(test.signal), areaOf(test.signal, test.free)).Used
+		got := u.candidate(t.Context(), pod, resourceOf(test.signal), areaOf(test.signal, &test.free)).Used
 		if (got >= layer) != test.layer || (got%layer >= volume) != test.volume {
-			t.Errorf("%s, images with %d of %d bytes: %d are used", test.signal, test.free.Images.Total, test.free.DiskTotal, got)
+			t.Errorf("%s, disks %+v: %d are used", test.signal, test.free, got)
+		}
+	}
+}
+
+// Files of ConfigMaps are on the disk and count for the pod, as in upstream. Volumes of
+// huge pages are memory: they have their own limits, and no others.
+func TestVolumesThatCount(t *testing.T) {
+	fs := &files.Memory{}
+	pod := storagePod("3Mi")
+	pod.UID = "1"
+	pod.Spec.Volumes = append(pod.Spec.Volumes,
+		v1.Volume{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
+		v1.Volume{Name: "memory", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}},
+		v1.Volume{Name: "pages", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages}}},
+	)
+	for path, size := range map[string]int{"/pods/1/config/key": 1 << 20, "/pods/1/memory/data": 4 << 20, "/pods/1/pages/data": 8 << 20} {
+		if err := fs.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := fs.WriteFile(path, make([]byte, size), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u := &usage{sources: &Sources{Files: fs, Volumes: podDirs{}}, counter: newCounter(fs), podLogsDir: "/logs"}
+	use := u.disk(t.Context(), pod, everywhere(), tooLong)
+	if got := use.total(); got < 1<<20 || got >= 2<<20 {
+		t.Errorf("%d bytes count, want the megabyte of the ConfigMap: %+v", got, use)
+	}
+	if signal, message := exceeds(pod, use); signal != "" {
+		t.Errorf("a pod within its limits: %s %s", signal, message)
+	}
+	size := resource.MustParse("4Mi")
+	pod.Spec.Volumes[4].EmptyDir.SizeLimit = &size
+	if signal, message := exceeds(pod, use); signal != "emptydirfs.limit" || message != `Usage of EmptyDir volume "pages" exceeds the limit "4Mi". ` {
+		t.Errorf("huge pages over their limit: %s %q", signal, message)
+	}
+}
+
+// If writable layers are not on the node's file system, the limit of a container is that
+// of its logs. The limit of the pod has both. A limit of 0 is the pod's alone.
+func TestLimitsWhereLayersAreApart(t *testing.T) {
+	const mib = 1 << 20
+	for name, test := range map[string]struct {
+		a, b        string // limits
+		layer, logs int64  // of a
+		apart       bool
+		want        string
+	}{
+		"layer on the disk":           {"2Mi", "9Mi", 3 * mib, 0, false, "ephemeralcontainerfs.limit"},
+		"layer apart":                 {"2Mi", "9Mi", 3 * mib, 0, true, ""},
+		"logs, layer apart":           {"2Mi", "9Mi", 3 * mib, 3 * mib, true, "ephemeralcontainerfs.limit"},
+		"of the pod, layer apart":     {"2Mi", "9Mi", 12 * mib, 0, true, "ephemeralpodfs.limit"},
+		"no limit of the container":   {"0", "9Mi", 3 * mib, 0, false, ""},
+		"no limit of any, but of all": {"0", "0", mib, 0, false, "ephemeralpodfs.limit"},
+	} {
+		pod := storagePod(test.a)
+		pod.Spec.Containers[1].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse(test.b)}
+		use := &diskUsage{Containers: map[string]int64{"a": test.layer + test.logs}, Layers: map[string]int64{"a": test.layer}, Apart: test.apart}
+		if got, message := exceeds(pod, use); got != test.want {
+			t.Errorf("%s: %s %q, want %q", name, got, message, test.want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package eviction
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
-	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -26,7 +26,7 @@ type Sources struct {
 	Files   files.FS
 	Volumes interface {
 		PodDir(uid types.UID) string
-		EmptyDir(uid types.UID, volume string) string
+		Directory(uid types.UID, vol *v1.Volume) string
 	}
 	CGroups interface {
 		Usage(pod *v1.Pod) (cgroup.Usage, error)
@@ -39,6 +39,7 @@ type usage struct {
 	counter    *counter
 	podLogsDir string
 	stats      map[types.UID][]*runtimeapi.ContainerStats
+	apart      bool // writable layers are not on the node's file system
 }
 
 // usage reads the statistics of all containers.
@@ -47,24 +48,7 @@ func (m *Manager) usage(ctx context.Context) *usage {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "The containers' statistics cannot be read")
 	}
-	return &usage{&m.config.Sources, m.counter, m.config.Configuration.PodLogsDir, stats}
-}
-
-// area says which file systems of a node count: its own, and that of the images, which
-// has the writable layers of containers. Often that is the same.
-type area struct{ node, images bool }
-
-// everywhere counts all files.
-func everywhere() area { return area{node: true, images: true} }
-
-// areaOf returns the file systems that count when one is short: both, unless the images
-// have a file system of their own.
-func areaOf(signal string, f node.Free) area {
-	if f.Images.Total == 0 || f.Images.Total == f.DiskTotal && f.Images.InodesTotal == f.InodesTotal {
-		return everywhere()
-	}
-	ofImages := signal == imageFsAvailable || signal == imageFsInodesFree
-	return area{node: !ofImages, images: ofImages}
+	return &usage{sources: &m.config.Sources, counter: m.counter, podLogsDir: m.config.Configuration.PodLogsDir, stats: stats}
 }
 
 // disk returns the disk usage of a pod. A directory that cannot be counted
@@ -72,30 +56,42 @@ func areaOf(signal string, f node.Free) area {
 // again after that, disk asks stop whether that is enough: its error is why what is
 // left is not counted.
 func (u *usage) disk(ctx context.Context, pod *v1.Pod, where area, stop func(*diskUsage) error) *diskUsage {
-	d := &diskUsage{Containers: map[string]int64{}, Volumes: map[string]int64{}}
-	if where.images {
+	d := &diskUsage{Containers: map[string]int64{}, Layers: map[string]int64{}, Volumes: map[string]int64{}, Pages: map[string]int64{}, Apart: u.apart}
+	if where.layers {
 		for _, s := range u.stats[pod.UID] {
-			d.Containers[s.GetAttributes().GetMetadata().GetName()] += int64(s.GetWritableLayer().GetUsedBytes().GetValue())
+			name, layer := s.GetAttributes().GetMetadata().GetName(), s.GetWritableLayer()
+			d.Layers[name] += int64(layer.GetUsedBytes().GetValue())
+			d.Inodes += int64(layer.GetInodesUsed().GetValue())
 		}
+		maps.Copy(d.Containers, d.Layers)
 	}
 	if !where.node {
 		return d
 	}
 	logs := spec.PodLogDirectory(u.podLogsDir, pod.Namespace, pod.Name, string(pod.UID))
 	dir := u.sources.Volumes.PodDir(pod.UID)
-	d.Hosts = u.count(ctx, d, pod.UID, filepath.Join(dir, "etc-hosts"))
+	onDisk := func(path string) int64 {
+		tree := u.count(ctx, d, pod.UID, path)
+		d.Inodes += tree.inodes
+		return tree.bytes
+	}
+	d.Hosts = onDisk(filepath.Join(dir, "etc-hosts"))
 	for c := range podquery.AllContainers(&pod.Spec) {
-		d.Containers[c.Name] += u.count(ctx, d, pod.UID, filepath.Join(logs, c.Name)) + u.count(ctx, d, pod.UID, filepath.Join(dir, "containers", c.Name))
+		d.Containers[c.Name] += onDisk(filepath.Join(logs, c.Name)) + onDisk(filepath.Join(dir, "containers", c.Name))
 		if d.enough(stop) {
 			return d
 		}
 	}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if v.EmptyDir == nil || v.EmptyDir.Medium == v1.StorageMediumMemory {
+		switch {
+		case v.ConfigMap != nil, v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault:
+			d.Volumes[v.Name] = onDisk(u.sources.Volumes.Directory(pod.UID, v))
+		case v.EmptyDir == nil || v.EmptyDir.Medium == v1.StorageMediumMemory: // the kernel bounds it
 			continue
+		default:
+			d.Pages[v.Name] = u.count(ctx, d, pod.UID, u.sources.Volumes.Directory(pod.UID, v)).bytes
 		}
-		d.Volumes[v.Name] = u.count(ctx, d, pod.UID, u.sources.Volumes.EmptyDir(pod.UID, v.Name))
 		if d.enough(stop) {
 			return d
 		}
@@ -103,15 +99,14 @@ func (u *usage) disk(ctx context.Context, pod *v1.Pod, where area, stop func(*di
 	return d
 }
 
-// count returns the bytes of a tree, and records in d how long that took and if there
-// may be more.
-func (u *usage) count(ctx context.Context, d *diskUsage, uid types.UID, path string) int64 {
+// count counts a tree, and records in d how long that took and if there may be more.
+func (u *usage) count(ctx context.Context, d *diskUsage, uid types.UID, path string) count {
 	tree := u.counter.count(ctx, uid, path, countAge)
 	d.took += tree.took
 	if tree.err != nil {
 		d.Uncounted = tree.err
 	}
-	return tree.bytes
+	return tree
 }
 
 // askAfter is the time of counting after which disk asks whether to go on.
@@ -158,15 +153,8 @@ func (u *usage) candidate(ctx context.Context, pod *v1.Pod, name v1.ResourceName
 			c.Used = int64(group.Processes)
 		}
 	case inodes:
-		if where.node {
-			tree := u.counter.count(ctx, pod.UID, u.sources.Volumes.PodDir(pod.UID), countAge)
-			c.Used, c.Uncounted = tree.inodes, tree.err
-		}
-		for _, s := range u.stats[pod.UID] {
-			if where.images {
-				c.Used += int64(s.GetWritableLayer().GetInodesUsed().GetValue())
-			}
-		}
+		disk := u.disk(ctx, pod, where, tooLong)
+		c.Used, c.Uncounted = disk.Inodes, disk.Uncounted
 	default:
 		disk := u.disk(ctx, pod, where, tooLong)
 		c.Used, c.Containers, c.Uncounted = disk.total(), disk.Containers, disk.Uncounted

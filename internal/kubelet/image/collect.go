@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -16,17 +17,25 @@ func (r references) includes(image *runtimeapi.Image) bool {
 	return r[image.GetId()] || slices.ContainsFunc(image.GetRepoTags(), named) || slices.ContainsFunc(image.GetRepoDigests(), named)
 }
 
+// use is when an image was used. The minimum age of an image counts since it was kept: it
+// was found then, or a pod asked for it, whose container may not be there yet. Its maximum
+// age counts since it was last in use.
+type use struct{ kept, last time.Time }
+
 // unused returns the images to remove in order to free want bytes: images that
-// are not in use and that were last used at least minimum ago, least recently
-// used first.
-func unused(images []*runtimeapi.Image, inUse references, lastUsed func(id string) time.Time, now time.Time, minimum time.Duration, want int64) []*runtimeapi.Image {
+// are not in use and that are old, least recently used first, and of those that were used
+// at one time, the one first that was kept first.
+func unused(images []*runtimeapi.Image, inUse references, useOf func(id string) use, old func(u use) bool, want int64) []*runtimeapi.Image {
 	var free []*runtimeapi.Image
 	for _, i := range images {
-		if !inUse.includes(i) && !i.GetPinned() && now.Sub(lastUsed(i.GetId())) >= minimum {
+		if !inUse.includes(i) && !i.GetPinned() && old(useOf(i.GetId())) {
 			free = append(free, i)
 		}
 	}
-	slices.SortStableFunc(free, func(a, b *runtimeapi.Image) int { return lastUsed(a.GetId()).Compare(lastUsed(b.GetId())) })
+	slices.SortStableFunc(free, func(a, b *runtimeapi.Image) int {
+		x, y := useOf(a.GetId()), useOf(b.GetId())
+		return cmp.Or(x.last.Compare(y.last), x.kept.Compare(y.kept))
+	})
 	var out []*runtimeapi.Image
 	for _, i := range free {
 		if want <= 0 {
@@ -61,24 +70,28 @@ func namesOf(image *runtimeapi.Image) int {
 func (p *puller) recordUse(images []*runtimeapi.Image, inUse references, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	used := make(map[string]time.Time, len(images))
+	used := make(map[string]use, len(images))
 	for _, i := range images {
-		last, ok := p.used[i.GetId()]
-		if !ok || inUse.includes(i) {
-			last = now
+		known, ok := p.used[i.GetId()]
+		if !ok {
+			known = use{now, now}
 		}
-		used[i.GetId()] = last
+		if inUse.includes(i) {
+			known.last = now
+		}
+		used[i.GetId()] = known
 	}
 	p.used = used
 }
 
-// lastUsed returns when an image was last used. An image that recordUse has not
-// seen counts as used now.
-func (p *puller) lastUsed(id string) time.Time {
+// useOf returns when an image was used. An image that recordUse has not seen counts as
+// used now.
+func (p *puller) useOf(id string) use {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if last, ok := p.used[id]; ok {
-		return last
+	if known, ok := p.used[id]; ok {
+		return known
 	}
-	return time.Now()
+	now := time.Now()
+	return use{now, now}
 }

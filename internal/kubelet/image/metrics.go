@@ -11,8 +11,9 @@ import (
 
 // metrics counts requests for images and measures pulls, under upstream's names.
 type metrics struct {
-	pulls    *prometheus.HistogramVec // by image_size_in_bytes
-	requests *prometheus.CounterVec   // by present_locally, pull_policy and pull_required
+	pulls     *prometheus.HistogramVec // by image_size_in_bytes
+	requests  *prometheus.CounterVec   // by present_locally, pull_policy and pull_required
+	collected *prometheus.CounterVec   // by reason
 }
 
 func newMetrics() *metrics {
@@ -24,11 +25,15 @@ func newMetrics() *metrics {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_image_manager_ensure_image_requests_total", Help: "[ALPHA] Number of ensure-image requests processed by the kubelet.",
 		}, []string{"present_locally", "pull_policy", "pull_required"}),
+		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_image_garbage_collected_total",
+			Help: "[ALPHA] Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
+		}, []string{"reason"}),
 	}
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.pulls, m.requests}
+	return []prometheus.Collector{m.pulls, m.requests, m.collected}
 }
 
 // unknown is the value of a label that did not matter, or before an error.

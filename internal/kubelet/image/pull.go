@@ -91,7 +91,7 @@ type puller struct {
 
 	mu       sync.Mutex // guards what follows
 	failures map[string]failure
-	used     map[string]time.Time
+	used     map[string]use
 	running  map[*context.CancelCauseFunc]bool // end the pulls that are in progress
 
 	turns   *turns // nil: no bound
@@ -107,7 +107,7 @@ type failure struct {
 // newPuller returns a puller that pulls at most parallel images at a time. 0
 // means no bound.
 func newPuller(images internalapi.ImageManagerService, parallel int) *puller {
-	p := &puller{Images: images, Initial: 10 * time.Second, Max: 5 * time.Minute, failures: map[string]failure{}, used: map[string]time.Time{}, running: map[*context.CancelCauseFunc]bool{}, metrics: newMetrics()}
+	p := &puller{Images: images, Initial: 10 * time.Second, Max: 5 * time.Minute, failures: map[string]failure{}, used: map[string]use{}, running: map[*context.CancelCauseFunc]bool{}, metrics: newMetrics()}
 	if parallel > 0 {
 		p.turns = newTurns(parallel)
 	}
@@ -363,8 +363,10 @@ func (p *puller) Forget(backoffKey string) {
 	}
 }
 
+// touch records that a pod has asked for an image.
 func (p *puller) touch(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.used[id] = time.Now()
+	now := time.Now()
+	p.used[id] = use{now, now}
 }

@@ -49,6 +49,9 @@ type Addressed interface {
 type FileSystem struct {
 	Bytes, Total        int64
 	Inodes, InodesTotal int64
+	// Device is the same for all paths on a file system, and another one for other file
+	// systems of the machine.
+	Device uint64
 }
 
 // Free holds the free and total amounts of the machine's resources that pods
@@ -57,11 +60,18 @@ type Free struct {
 	MemoryBytes, MemoryTotal int64 // without swapping
 	DiskBytes, DiskTotal     int64
 	Inodes, InodesTotal      int64
+	DiskDevice               uint64 // as FileSystem.Device
 	PIDs, PIDsTotal          int64
-	// Images is the file system of the runtime's images. Machine.Free does not
-	// measure it, nor what all pods together have left of their memory.
-	Images                           FileSystem
+	// Images and Containers are the file systems of the runtime's images and of the
+	// writable layers of containers. Machine.Free does not measure them, nor what all pods
+	// together have left of their memory.
+	Images, Containers               FileSystem
 	PodsMemoryBytes, PodsMemoryTotal int64
+}
+
+// Disk returns the file system that keeps the pods' data.
+func (f *Free) Disk() FileSystem {
+	return FileSystem{Bytes: f.DiskBytes, Total: f.DiskTotal, Inodes: f.Inodes, InodesTotal: f.InodesTotal, Device: f.DiskDevice}
 }
 
 // Local is the machine that this process runs on.
@@ -90,18 +100,38 @@ func meminfo(name string) int64 {
 	return 0
 }
 
-// statfs describes the file system of Disk, or of its nearest existing parent
+// disk describes the file system of Disk, or of its nearest existing parent
 // directory.
-func (l *Local) statfs() (unix.Statfs_t, error) {
-	var st unix.Statfs_t
+func (l *Local) disk() (FileSystem, error) {
 	path := l.Disk
 	for {
-		err := unix.Statfs(path, &st)
+		found, err := fileSystem(path)
 		if err == nil || path == "/" {
-			return st, err
+			return found, err
 		}
 		path = filepath.Dir(path)
 	}
+}
+
+// fileSystem describes the file system at a path.
+func fileSystem(path string) (FileSystem, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return FileSystem{}, err
+	}
+	var file unix.Stat_t
+	if err := unix.Stat(path, &file); err != nil {
+		return FileSystem{}, err
+	}
+	f := FileSystem{
+		Bytes: int64(st.Bavail) * st.Bsize, Total: int64(st.Blocks) * st.Bsize, Inodes: int64(st.Ffree), InodesTotal: int64(st.Files), Device: file.Dev,
+	}
+	if uint32(st.Type) == unix.BTRFS_SUPER_MAGIC {
+		// Subvolumes share the space, and have device numbers of their own. The kernel mixes
+		// the number of the subvolume into the second half of the id only.
+		f.Device = 1<<63 | uint64(uint32(st.Fsid.Val[0]))
+	}
+	return f, nil
 }
 
 // Capacity implements Machine.
@@ -110,14 +140,14 @@ func (l *Local) Capacity() (v1.ResourceList, error) {
 	if memory == 0 {
 		return nil, fmt.Errorf("/proc/meminfo has no MemTotal")
 	}
-	st, err := l.statfs()
+	disk, err := l.disk()
 	if err != nil {
 		return nil, fmt.Errorf("stat the file system of %s: %w", l.Disk, err)
 	}
 	list := v1.ResourceList{
 		v1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
 		v1.ResourceMemory:           *resource.NewQuantity(memory, resource.BinarySI),
-		v1.ResourceEphemeralStorage: *resource.NewQuantity(int64(st.Blocks)*st.Bsize, resource.DecimalSI),
+		v1.ResourceEphemeralStorage: *resource.NewQuantity(disk.Total, resource.DecimalSI),
 	}
 	pages, _ := filepath.Glob("/sys/kernel/mm/hugepages/hugepages-*kB")
 	for _, dir := range pages {
@@ -174,14 +204,13 @@ func mapsUsers(uidMap string) bool {
 
 // Free implements Machine.
 func (l *Local) Free() (Free, error) {
-	st, err := l.statfs()
+	disk, err := l.disk()
 	if err != nil {
 		return Free{}, err
 	}
 	f := Free{
 		MemoryBytes: meminfo("MemAvailable"), MemoryTotal: meminfo("MemTotal"),
-		DiskBytes: int64(st.Bavail) * st.Bsize, DiskTotal: int64(st.Blocks) * st.Bsize,
-		Inodes: int64(st.Ffree), InodesTotal: int64(st.Files),
+		DiskBytes: disk.Bytes, DiskTotal: disk.Total, Inodes: disk.Inodes, InodesTotal: disk.InodesTotal, DiskDevice: disk.Device,
 	}
 	f.PIDs, f.PIDsTotal = processIDs(line)
 	return f, nil
@@ -216,11 +245,11 @@ func processIDs(read func(path string) string) (free, total int64) {
 
 // FileSystem implements Machine.
 func (l *Local) FileSystem(path string) (FileSystem, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
+	found, err := fileSystem(path)
+	if err != nil {
 		return FileSystem{}, fmt.Errorf("stat the file system of %s: %w", path, err)
 	}
-	return FileSystem{Bytes: int64(st.Bavail) * st.Bsize, Total: int64(st.Blocks) * st.Bsize, Inodes: int64(st.Ffree), InodesTotal: int64(st.Files)}, nil
+	return found, nil
 }
 
 // Fixed is a machine with fixed properties, for tests and for nodes in memory.

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -68,5 +70,28 @@ func TestSwapOfTheMachine(t *testing.T) {
 	got := (&Local{Disk: "/"}).Info().Swap
 	if (got != nil) != (want > 0) || got != nil && (got.Capacity == nil || *got.Capacity != want) {
 		t.Errorf("the node shows %+v, want %d bytes", got, want)
+	}
+}
+
+// Two paths on one file system have the same device, and those on others have not.
+func TestDevicesOfFileSystems(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(dir+"/images", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	machine := &Local{Disk: dir + "/not/yet"}
+	free, err := machine.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	images, err := machine.FileSystem(dir + "/images")
+	if err != nil || images.Device != free.DiskDevice || images.Total != free.Disk().Total || images.Total == 0 {
+		t.Errorf("the images are on %+v, the disk is %+v, %v", images, free.Disk(), err)
+	}
+	if other, err := machine.FileSystem("/proc"); err == nil && other.Device == free.DiskDevice {
+		t.Errorf("/proc and the disk are both on device %d", other.Device)
+	}
+	if _, err := machine.FileSystem(dir + "/missing"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing path: %v", err)
 	}
 }

@@ -16,9 +16,26 @@ import (
 
 // pull is the pull of a container's images.
 type pull struct {
-	done  chan struct{}     // closed when the following are set
-	found *runtimeapi.Image // the container's own image
+	done  chan struct{} // closed when the following are set
+	found containerImages
 	err   error
+}
+
+// containerImages are the images of a container on the node.
+type containerImages struct {
+	own     *runtimeapi.Image
+	mounted map[string]*runtimeapi.Image // by the references of its image volumes
+}
+
+// name makes mounts name the images that were found, and not references to them: an image
+// stays the same, and the runtime says of a container which ones it uses.
+func (i containerImages) name(mounts []*runtimeapi.Mount) {
+	for _, m := range mounts {
+		reference := m.GetImage().GetImage()
+		if id := i.mounted[reference].GetId(); id != "" {
+			m.Image = &runtimeapi.ImageSpec{Image: id, UserSpecifiedImage: reference}
+		}
+	}
 }
 
 // maxPulling is for how many containers of a pod images are pulled at a time. Each
@@ -57,15 +74,15 @@ func (p *pull) pending() bool {
 	}
 }
 
-// wait waits for the end of the pull and returns the container's image.
-func (p *pull) wait() (*runtimeapi.Image, error) {
+// wait waits for the end of the pull and returns the container's images.
+func (p *pull) wait() (containerImages, error) {
 	<-p.done
 	return p.found, p.err
 }
 
 // pullImages ensures that a container's image, and the images that it mounts,
-// are on the node. It returns the container's image.
-func (k *kuberuntime) pullImages(ctx context.Context, pod *v1.Pod, c *v1.Container, config *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+// are on the node. It returns them.
+func (k *kuberuntime) pullImages(ctx context.Context, pod *v1.Pod, c *v1.Container, config *runtimeapi.PodSandboxConfig) (containerImages, error) {
 	ended := func() {} // the pull under way
 	event := func(eventType, reason, message string) {
 		if reason == "Pulling" {
@@ -95,18 +112,19 @@ func (k *kuberuntime) pullImages(ctx context.Context, pod *v1.Pod, c *v1.Contain
 		}
 		return found, err
 	}
-	found, err := ensure(c)
-	if err != nil {
+	found := containerImages{mounted: map[string]*runtimeapi.Image{}}
+	var err error
+	if found.own, err = ensure(c); err != nil {
 		var waits *image.Error
 		if errors.As(err, &waits) {
 			event(v1.EventTypeWarning, "Failed", "Error: "+waits.Reason)
 		}
-		return nil, err
+		return containerImages{}, err
 	}
 	for _, as := range volumeImages(pod, c) {
 		k.metrics.imagesRequested.Inc()
-		if _, err := ensure(as); err != nil {
-			return nil, err
+		if found.mounted[as.Image], err = ensure(as); err != nil {
+			return containerImages{}, err
 		}
 	}
 	return found, nil

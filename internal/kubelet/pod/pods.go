@@ -81,22 +81,29 @@ func (ws *Workers) Removed(uid types.UID) {
 	}
 }
 
-// Evict ends the pod as Failed within grace seconds, with the condition
-// DisruptionTarget.
-func (ws *Workers) Evict(pod *v1.Pod, message string, grace int64) {
-	ws.disrupt(pod, status.Cause{Reason: evicted, Message: message}, grace)
+// Evict ends the pod as Failed within grace seconds. If it is disrupted for the sake of
+// others, it gets the condition DisruptionTarget, and not if it has exceeded a limit of
+// its own.
+func (ws *Workers) Evict(pod *v1.Pod, message string, grace int64, disrupted bool) {
+	ws.end(pod, status.Cause{Reason: evicted, Message: message}, grace, disrupted)
 }
 
 // Shutdown ends the pod as Evict does, because the machine shuts down.
 func (ws *Workers) Shutdown(pod *v1.Pod, grace int64) {
-	ws.disrupt(pod, status.Cause{Reason: shutdown.Reason, Message: shutdown.Message}, grace)
+	ws.end(pod, status.Cause{Reason: shutdown.Reason, Message: shutdown.Message}, grace, true)
 }
 
-func (ws *Workers) disrupt(pod *v1.Pod, cause status.Cause, grace int64) {
-	if w := ws.get(pod.UID); w != nil {
-		w.inbox.fail(cause, &grace, &v1.PodCondition{
-			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: cause.Message, ObservedGeneration: pod.Generation})
+func (ws *Workers) end(pod *v1.Pod, cause status.Cause, grace int64, disrupted bool) {
+	w := ws.get(pod.UID)
+	if w == nil {
+		return
 	}
+	var target *v1.PodCondition
+	if disrupted {
+		target = &v1.PodCondition{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: cause.Message, ObservedGeneration: pod.Generation}
+	}
+	w.inbox.fail(cause, &grace, target)
 }
 
 // Ended returns a channel that is closed when nothing of the pod runs any more.

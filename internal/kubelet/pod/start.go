@@ -56,7 +56,7 @@ type running struct {
 }
 
 // container creates and starts one container and runs its postStart hook.
-func (r *running) container(ctx context.Context, s plan.Start, found *runtimeapi.Image) error {
+func (r *running) container(ctx context.Context, s plan.Start, found containerImages) error {
 	pod, c := r.pod, s.Container
 	ref := ContainerReference(pod, c.Name)
 	dead := r.observed.Dead(c.Name)
@@ -189,13 +189,13 @@ func trimmed(err error) error {
 }
 
 // configure returns the configuration of the container for the runtime.
-func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi.Image) (*runtimeapi.ContainerConfig, error) {
+func (r *running) configure(ctx context.Context, s plan.Start, found containerImages) (*runtimeapi.ContainerConfig, error) {
 	pod, c := r.pod, s.Container
-	in := &spec.Instance{RestartCount: s.RestartCount, Round: r.observed.Round, Image: found.GetId(), ImageUser: found.GetUsername(), UserNamespace: r.userNamespace}
+	in := &spec.Instance{RestartCount: s.RestartCount, Round: r.observed.Round, Image: found.own.GetId(), ImageUser: found.own.GetUsername(), UserNamespace: r.userNamespace}
 	if in.Image == "" {
 		in.Image = c.Image
 	}
-	if uid := found.GetUid(); uid != nil {
+	if uid := found.own.GetUid(); uid != nil {
 		in.ImageUID = &uid.Value
 	}
 	if err := spec.VerifyNonRoot(pod, c, in.ImageUID, in.ImageUser); err != nil {
@@ -216,6 +216,7 @@ func (r *running) configure(ctx context.Context, s plan.Start, found *runtimeapi
 	if in.Mounts, err = r.config.Volumes.Mounts(pod, c, r.paths, in.Env); err != nil {
 		return nil, err
 	}
+	found.name(in.Mounts)
 	if err := r.recursive(ctx, c, in.Mounts); err != nil {
 		return nil, fmt.Errorf("failed to resolve recursive read-only mode: %w", err)
 	}

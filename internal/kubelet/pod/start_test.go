@@ -115,3 +115,21 @@ func TestCausesAreBounded(t *testing.T) {
 		t.Errorf("of a pod that has ended are kept %v", causes)
 	}
 }
+
+// Mounts of image volumes name the images that were found, and others stay as they are.
+func TestMountsNameImages(t *testing.T) {
+	found := containerImages{mounted: map[string]*runtimeapi.Image{"example.com/model": {Id: "sha256:1"}, "example.com/nameless": {}}}
+	mounts := []*runtimeapi.Mount{
+		{ContainerPath: "/host", HostPath: "/srv"},
+		{ContainerPath: "/model", Image: &runtimeapi.ImageSpec{Image: "example.com/model"}},
+		{ContainerPath: "/nameless", Image: &runtimeapi.ImageSpec{Image: "example.com/nameless"}},
+	}
+	found.name(mounts)
+	var got []string
+	for _, m := range mounts {
+		got = append(got, m.GetImage().GetImage()+" "+m.GetImage().GetUserSpecifiedImage())
+	}
+	if text := strings.Join(got, ", "); text != " , sha256:1 example.com/model, example.com/nameless " {
+		t.Errorf("the mounts name %q", text)
+	}
+}

@@ -41,7 +41,8 @@ type Provider struct {
 	Count   func(ctx context.Context, uid types.UID, path string) (bytes, inodes int64, at time.Time, err error)
 	Volumes interface {
 		PodDir(uid types.UID) string
-		EmptyDir(uid types.UID, volume string) string
+		// Directory returns "" for volumes that the kubelet does not make.
+		Directory(uid types.UID, vol *v1.Volume) string
 	}
 	// Measured has what persistent volumes use. It may be nil.
 	Measured *Volumes
@@ -51,10 +52,11 @@ type Provider struct {
 	SystemCGroups func() (kubelet, runtime string)
 	// PodLogsDir has the logs of containers.
 	PodLogsDir string
-	// ImageFS returns what is free on the file system of the runtime's images.
-	ImageFS func(ctx context.Context) (node.FileSystem, error)
-	// ImagesUsed returns what the images use of it, nil if that is not known.
-	ImagesUsed func(ctx context.Context) *runtimeapi.FilesystemUsage
+	// FileSystems returns what is free on the file systems of the runtime's images and of
+	// the writable layers of containers.
+	FileSystems func(ctx context.Context) (images, containers node.FileSystem, err error)
+	// Used returns what images and layers use of them, nil for what is not known.
+	Used func(ctx context.Context) (images, containers *runtimeapi.FilesystemUsage)
 
 	mu       sync.Mutex // guards what follows
 	cpuTotal uint64     // nanoseconds of the node at cpuTime
@@ -98,7 +100,7 @@ func (p *Provider) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsap
 	defer cancel()
 	// A pod with many files delays no other.
 	errs := supervise.ForEach(len(running), func(i int) error {
-		p.addDisk(ctx, &out.Pods[i], running[i].Pod, out.Node.Runtime, now)
+		p.addDisk(ctx, &out.Pods[i], running[i].Pod, &out.Node, now)
 		return nil
 	})
 	return out, errors.Join(errs...)
@@ -296,17 +298,28 @@ func (p *Provider) nodeStats(ctx context.Context, now metav1.Time, onlyCPUAndMem
 	if onlyCPUAndMemory || free.DiskTotal == 0 {
 		return n
 	}
-	n.Fs = fsStats(now, node.FileSystem{Bytes: free.DiskBytes, Total: free.DiskTotal, Inodes: free.Inodes, InodesTotal: free.InodesTotal})
+	n.Fs = fsStats(now, free.Disk())
 	n.Runtime = &statsapi.RuntimeStats{ImageFs: n.Fs, ContainerFs: n.Fs}
-	if images, err := p.ImageFS(ctx); err == nil && images.Total > 0 {
-		n.Runtime.ImageFs = fsStats(now, images)
-		if used := p.ImagesUsed(ctx); used.GetUsedBytes() != nil {
-			n.Runtime.ImageFs.UsedBytes, n.Runtime.ImageFs.InodesUsed = value(used.GetUsedBytes()), value(used.GetInodesUsed())
+	if images, containers, err := p.FileSystems(ctx); err == nil && images.Total > 0 {
+		ofImages, ofContainers := p.Used(ctx)
+		n.Runtime.ImageFs = usedStats(now, images, ofImages)
+		n.Runtime.ContainerFs = n.Runtime.ImageFs
+		if containers.Device != images.Device {
+			n.Runtime.ContainerFs = usedStats(now, containers, ofContainers)
 		}
-		n.Runtime.ContainerFs = n.Runtime.ImageFs // the runtime keeps writable layers with the images
 	}
 	n.Rlimit = &statsapi.RlimitStats{Time: now, MaxPID: pointer(free.PIDsTotal), NumOfRunningProcesses: pointer(free.PIDsTotal - free.PIDs)}
 	return n
+}
+
+// usedStats returns the statistics of a file system of the runtime, with what the runtime
+// says that it uses of it. Without that, everything on it counts.
+func usedStats(now metav1.Time, f node.FileSystem, used *runtimeapi.FilesystemUsage) *statsapi.FsStats {
+	out := fsStats(now, f)
+	if used.GetUsedBytes() != nil {
+		out.UsedBytes, out.InodesUsed = value(used.GetUsedBytes()), value(used.GetInodesUsed())
+	}
+	return out
 }
 
 func fsStats(now metav1.Time, f node.FileSystem) *statsapi.FsStats {
@@ -331,16 +344,17 @@ func (p *Provider) nodeCores(total uint64) *uint64 {
 }
 
 // addDisk adds the disk usage of the logs of a pod's containers, the file system of their
-// writable layers, which disks may have, the usage of the pod, which includes that of its
-// containers, and that of its volumes.
-func (p *Provider) addDisk(ctx context.Context, st *statsapi.PodStats, pod *v1.Pod, disks *statsapi.RuntimeStats, now metav1.Time) {
+// writable layers, the usage of the pod, which includes that of its containers, and that of
+// its volumes. The node has the file systems, as far as they are known.
+func (p *Provider) addDisk(ctx context.Context, st *statsapi.PodStats, pod *v1.Pod, on *statsapi.NodeStats, now metav1.Time) {
 	for i := range st.Containers {
 		st.Containers[i].Logs = p.logs(ctx, pod, st.Containers[i].Name, now)
-		if disks != nil {
-			within(st.Containers[i].Rootfs, disks.ContainerFs)
+		if on.Runtime != nil {
+			within(st.Containers[i].Rootfs, on.Runtime.ContainerFs)
 		}
 	}
 	if whole := p.counted(ctx, pod.UID, p.Volumes.PodDir(pod.UID)); whole != nil {
+		within(whole, on.Fs)
 		for i := range st.Containers {
 			addUsage(whole, st.Containers[i].Rootfs)
 			addUsage(whole, st.Containers[i].Logs)
@@ -349,12 +363,20 @@ func (p *Provider) addDisk(ctx context.Context, st *statsapi.PodStats, pod *v1.P
 	}
 	for i := range pod.Spec.Volumes {
 		vol := &pod.Spec.Volumes[i]
-		if vol.EmptyDir == nil {
+		dir := p.Volumes.Directory(pod.UID, vol)
+		if dir == "" {
 			continue
 		}
-		if used := p.counted(ctx, pod.UID, p.Volumes.EmptyDir(pod.UID, vol.Name)); used != nil {
-			st.VolumeStats = append(st.VolumeStats, statsapi.VolumeStats{Name: vol.Name, FsStats: *used})
+		used := p.counted(ctx, pod.UID, dir)
+		if used == nil || *used.InodesUsed == 0 { // no container mounts it
+			continue
 		}
+		if vol.ConfigMap != nil || vol.EmptyDir != nil && vol.EmptyDir.Medium == v1.StorageMediumDefault {
+			within(used, on.Fs)
+		} else if memory, err := p.Machine.FileSystem(dir); err == nil {
+			within(used, fsStats(now, memory))
+		}
+		st.VolumeStats = append(st.VolumeStats, statsapi.VolumeStats{Name: vol.Name, FsStats: *used})
 	}
 	if p.Measured != nil {
 		st.VolumeStats = append(st.VolumeStats, p.Measured.of(pod)...)

@@ -3,6 +3,8 @@ package stats
 import (
 	"context"
 	"errors"
+	"fmt"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	kubelettypes "k8s.io/kubelet/pkg/types"
 
 	_ "github.com/coracle-io/coracle/internal/bubble"
@@ -66,8 +69,11 @@ func (g groups) Usage(path string) (cgroup.Usage, error) {
 type directories struct{}
 
 func (directories) PodDir(uid types.UID) string { return "/pods/" + string(uid) }
-func (directories) EmptyDir(uid types.UID, volume string) string {
-	return "/pods/" + string(uid) + "/" + volume
+func (directories) Directory(uid types.UID, vol *v1.Volume) string {
+	if vol.EmptyDir == nil && vol.ConfigMap == nil && vol.Secret == nil {
+		return ""
+	}
+	return "/pods/" + string(uid) + "/" + vol.Name
 }
 
 func number(v uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: v} }
@@ -92,6 +98,9 @@ func newProvider(t *testing.T) (*Provider, *measured) {
 	web.Spec.Volumes = []v1.Volume{
 		{Name: "cache", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 		{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
+		{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}},
+		{Name: "unused", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/srv"}}},
 	}
 	done := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "done", Namespace: "default", UID: "uid-done"}}
 	started := time.Unix(1_800_000_000, 0)
@@ -117,8 +126,8 @@ func newProvider(t *testing.T) (*Provider, *measured) {
 			}}},
 		}},
 	}
-	for path, content := range map[string]string{"/pods/uid-web/cache/file": "12345", "/pods/uid-web/config/key": "123"} {
-		if err := memory.MkdirAll(path[:len(path)-len("/file")+1], 0o755); err != nil {
+	for path, content := range map[string]string{"/pods/uid-web/cache/file": "12345", "/pods/uid-web/config/key": "123", "/pods/uid-web/secret/key": "1"} {
+		if err := memory.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if err := memory.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -135,11 +144,13 @@ func newProvider(t *testing.T) (*Provider, *measured) {
 			Resources: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi")},
 			System:    v1.NodeSystemInfo{BootID: "boot"},
 			Left:      node.Free{MemoryBytes: 100, MemoryTotal: 200, DiskBytes: 60, DiskTotal: 100, Inodes: 6, InodesTotal: 10, PIDs: 90, PIDsTotal: 100},
+			Mounts:    map[string]node.FileSystem{"/pods/uid-web/secret": {Bytes: 3, Total: 4, Inodes: 1, InodesTotal: 2}},
 		},
-		ImageFS: func(context.Context) (node.FileSystem, error) {
-			return node.FileSystem{Bytes: 10, Total: 1000, Inodes: 1, InodesTotal: 100}, nil
+		FileSystems: func(context.Context) (images, containers node.FileSystem, err error) {
+			images = node.FileSystem{Bytes: 10, Total: 1000, Inodes: 1, InodesTotal: 100}
+			return images, images, nil
 		},
-		ImagesUsed:    func(context.Context) *runtimeapi.FilesystemUsage { return nil },
+		Used:          func(context.Context) (images, containers *runtimeapi.FilesystemUsage) { return nil, nil },
 		SystemCGroups: func() (kubelet, runtime string) { return "", "" },
 		CGroups: &cgroup.Pods{Configuration: &kubeletconfig.KubeletConfiguration{}, Groups: groups{
 			"/":                                   {CPUNanoseconds: 5e9, WorkingSetBytes: 50},
@@ -173,8 +184,23 @@ func TestSummaryOfPods(t *testing.T) {
 	if *got.CPU.UsageNanoCores != 300 || *got.CPU.UsageCoreNanoSeconds != 1e9 || *got.Memory.WorkingSetBytes != 9 || *got.ProcessStats.ProcessCount != 3 {
 		t.Errorf("cpu %+v memory %+v processes %+v", got.CPU, got.Memory, got.ProcessStats)
 	}
-	if *got.EphemeralStorage.UsedBytes < 8 || len(got.VolumeStats) != 1 || got.VolumeStats[0].Name != "cache" {
-		t.Errorf("storage %+v, volumes %+v, want the emptyDir only", got.EphemeralStorage, got.VolumeStats)
+	volumes, onDisk := "", map[string]*statsapi.FsStats{"pod": got.EphemeralStorage}
+	for i := range got.VolumeStats {
+		v := &got.VolumeStats[i]
+		volumes += fmt.Sprint(" ", v.Name, " ", *v.UsedBytes)
+		if v.Name != "secret" {
+			onDisk["volume "+v.Name] = &v.FsStats
+		} else if v.CapacityBytes == nil || *v.CapacityBytes != 4 || *v.AvailableBytes != 3 || *v.Inodes != 2 || *v.InodesFree != 1 {
+			t.Errorf("a volume in memory is on %+v", v.FsStats)
+		}
+	}
+	if *got.EphemeralStorage.UsedBytes < 8 || volumes != " cache 5 config 3 secret 1" {
+		t.Errorf("storage %+v, volumes%s", got.EphemeralStorage, volumes)
+	}
+	for name, fs := range onDisk {
+		if fs.CapacityBytes == nil || *fs.CapacityBytes != 100 || *fs.AvailableBytes != 60 || *fs.Inodes != 10 || *fs.InodesFree != 6 {
+			t.Errorf("the files of the %s are on %+v", name, fs)
+		}
 	}
 }
 
@@ -222,14 +248,30 @@ func TestSummaryOfTheNode(t *testing.T) {
 	if fs := n.Runtime.ImageFs; *fs.CapacityBytes != 1000 || *fs.UsedBytes != 990 || *fs.InodesFree != 1 {
 		t.Errorf("the image file system has %d of %d bytes in use", *fs.UsedBytes, *fs.CapacityBytes)
 	}
-	p.ImagesUsed = func(context.Context) *runtimeapi.FilesystemUsage {
-		return &runtimeapi.FilesystemUsage{UsedBytes: &runtimeapi.UInt64Value{Value: 300}, InodesUsed: &runtimeapi.UInt64Value{Value: 30}}
+	p.Used = func(context.Context) (images, containers *runtimeapi.FilesystemUsage) {
+		return &runtimeapi.FilesystemUsage{UsedBytes: number(300), InodesUsed: number(30)}, &runtimeapi.FilesystemUsage{UsedBytes: number(7), InodesUsed: number(3)}
 	}
 	if summary, err = p.Summary(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	if fs := summary.Node.Runtime.ImageFs; *fs.CapacityBytes != 1000 || *fs.UsedBytes != 300 || *fs.InodesUsed != 30 || *fs.AvailableBytes != 10 {
 		t.Errorf("the images use %d of %d bytes and %d inodes", *fs.UsedBytes, *fs.CapacityBytes, *fs.InodesUsed)
+	}
+	if n := summary.Node.Runtime; n.ContainerFs != n.ImageFs {
+		t.Errorf("the writable layers are on %+v, and not with the images", n.ContainerFs)
+	}
+	p.FileSystems = func(context.Context) (images, containers node.FileSystem, err error) {
+		return node.FileSystem{Bytes: 10, Total: 1000, Device: 1}, node.FileSystem{Bytes: 20, Total: 2000, Device: 2}, nil
+	}
+	if summary, err = p.Summary(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	images, layers := summary.Node.Runtime.ImageFs, summary.Node.Runtime.ContainerFs
+	if *images.CapacityBytes != 1000 || *images.UsedBytes != 300 || *layers.CapacityBytes != 2000 || *layers.UsedBytes != 7 || *layers.InodesUsed != 3 || *layers.AvailableBytes != 20 {
+		t.Errorf("a disk that is split: images on %+v, layers on %+v", images, layers)
+	}
+	if fs := summary.Pods[0].Containers[0].Rootfs; *fs.CapacityBytes != 2000 {
+		t.Errorf("the writable layer of a container is on %+v", fs)
 	}
 }
 

@@ -72,7 +72,7 @@ func TestVolumesAreMeasured(t *testing.T) {
 				got[s.Name] = shown(&s)
 			}
 		}
-		want := map[string]string{"driven": "default/a 600 of 1000", "local": "default/b 10 of 100", "inline": "0 of 7"}
+		want := map[string]string{"cache": "60 of 100", "config": "60 of 100", "driven": "default/a 600 of 1000", "local": "default/b 10 of 100", "inline": "0 of 7"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("volumes (-want +got):\n%s", diff)
 		}

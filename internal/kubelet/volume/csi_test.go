@@ -199,7 +199,7 @@ func TestScratchBesideDataWithoutAMount(t *testing.T) {
 	disk := &files.Memory{}
 	v := &Manager{Root: "/k", FS: disk, Mounter: disk}
 	v.CSI = csi.New(csi.Config{Root: v.Root, FS: disk, Mounter: disk})
-	data, scratch := v.PodDir(uid)+"/volumes/kubernetes.io~nfs/work", v.EmptyDir(uid, "cache")
+	data, scratch := v.PodDir(uid)+"/volumes/kubernetes.io~nfs/work", v.dir(uid, "empty-dir", "cache")
 	for _, dir := range []string{data, scratch} {
 		if err := disk.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)

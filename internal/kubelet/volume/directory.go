@@ -359,5 +359,11 @@ func (v *Manager) own(pod *v1.Pod, root string, readOnly bool) error {
 	return v.FS.Share(root, int(*sc.FSGroup), readOnly, nil)
 }
 
-// EmptyDir returns the path of an emptyDir volume of a pod.
-func (v *Manager) EmptyDir(uid types.UID, name string) string { return v.dir(uid, "empty-dir", name) }
+// Directory returns the path of a volume that the kubelet makes for a pod alone: an
+// emptyDir, or the files of objects of the API. It returns "" for others.
+func (v *Manager) Directory(uid types.UID, vol *v1.Volume) string {
+	if vol.EmptyDir == nil && vol.ConfigMap == nil && vol.Secret == nil && vol.DownwardAPI == nil && vol.Projected == nil {
+		return ""
+	}
+	return v.dir(uid, plugin(vol), vol.Name)
+}

@@ -21,6 +21,7 @@ type Images struct {
 	passwords map[string]string
 	auths     map[string][]*runtimeapi.AuthConfig
 	root      string // mount point of the images, "" if not reported
+	layers    string // mount point of the writable layers, "" if not reported
 }
 
 // FailPulls makes every pull of the image fail with err. Nil lets pulls succeed
@@ -60,6 +61,14 @@ func (i *Images) SetRoot(mountpoint string) {
 	i.root = mountpoint
 }
 
+// SetLayersRoot sets the path at which the runtime keeps the writable layers of
+// containers. If it is empty, the runtime does not report it.
+func (i *Images) SetLayersRoot(mountpoint string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.layers = mountpoint
+}
+
 // PullImage implements the CRI.
 func (i *Images) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	if err := i.admit(image.GetImage(), auth); err != nil {
@@ -87,9 +96,11 @@ func (i *Images) admit(name string, auth *runtimeapi.AuthConfig) error {
 func (i *Images) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	answer := &runtimeapi.ImageFsInfoResponse{}
-	if i.root != "" {
-		answer.ImageFilesystems = []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: i.root}}}
+	at := func(mountpoint string) []*runtimeapi.FilesystemUsage {
+		if mountpoint == "" {
+			return nil
+		}
+		return []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: mountpoint}}}
 	}
-	return answer, nil
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: at(i.root), ContainerFilesystems: at(i.layers)}, nil
 }
