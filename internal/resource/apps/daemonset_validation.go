@@ -12,8 +12,24 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// setTemplateGeneration writes the generation of the template to the
-// annotation that older clients read.
+// templateGeneration returns the generation of the template in the annotation that older
+// clients read, 0 without one.
+func templateGeneration(d *appsv1.DaemonSet) (int64, error) {
+	text, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]
+	if !ok {
+		return 0, nil
+	}
+	return strconv.ParseInt(text, 10, 64)
+}
+
+// keepTemplateGeneration sets the annotation to that of old: it is a part of the spec.
+func keepTemplateGeneration(d, old *appsv1.DaemonSet) {
+	if n, err := templateGeneration(old); err == nil {
+		setTemplateGeneration(d, n)
+	}
+}
+
+// setTemplateGeneration writes the generation of the template to the annotation.
 func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 	if d.Annotations == nil {
 		d.Annotations = map[string]string{}
@@ -22,7 +38,7 @@ func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 }
 
 func countTemplate(d, old *appsv1.DaemonSet) {
-	n, err := strconv.ParseInt(old.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+	n, err := templateGeneration(old)
 	if err != nil {
 		n = 1
 	}
