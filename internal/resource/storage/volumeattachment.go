@@ -68,14 +68,15 @@ func validateVolumeAttachment(_ *resource.RequestContext, a *storagev1.VolumeAtt
 		errs = append(errs, field.Forbidden(source, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
 	case inline != nil:
 		errs = append(errs, volume.ValidateInline(a.Name, inline, source.Child("inlineVolumeSpec"))...)
-	default:
-		if *name == "" {
-			errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
-		}
-		errs = append(errs, validators.Subdomain(source.Child("persistentVolumeName"), *name)...)
+	case *name == "":
+		errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
 	}
 	errs = append(errs, validators.Subdomain(p.Child("nodeName"), s.NodeName)...)
-	return append(errs, validateAttachmentStatus(&a.Status)...)
+	errs = append(errs, validateAttachmentStatus(&a.Status)...)
+	if name := s.Source.PersistentVolumeName; name != nil {
+		errs = append(errs, validators.Subdomain(source.Child("persistentVolumeName"), *name)...)
+	}
+	return errs
 }
 
 // Limits of what the status reports, in bytes.
