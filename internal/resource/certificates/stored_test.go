@@ -17,6 +17,10 @@ func fieldsOf(errs field.ErrorList) (fields []string) {
 	return fields
 }
 
+func validateAll(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	return append(validateWhole(c, old), validateOneDecision(c, old)...)
+}
+
 // TestStoredRequests checks that a request which older versions have stored can
 // be updated, and that a right one cannot become like it.
 func TestStoredRequests(t *testing.T) {
@@ -46,7 +50,7 @@ func TestStoredRequests(t *testing.T) {
 		return func(c *certificatesv1.CertificateSigningRequest) { c.Status.Certificate = []byte(text) }
 	}
 	legacy := func(c *certificatesv1.CertificateSigningRequest) { c.Spec.SignerName = legacySigner }
-	const approved, denied = certificatesv1.CertificateApproved, certificatesv1.CertificateDenied
+	const approved = certificatesv1.CertificateApproved
 	for _, test := range []struct {
 		name string
 		now  *certificatesv1.CertificateSigningRequest
@@ -61,13 +65,13 @@ func TestStoredRequests(t *testing.T) {
 		{"the legacy signer", with(legacy), []string{"spec.signerName"}},
 		{"a condition without type", with(types("")), []string{"status.conditions[0].type"}},
 		{"a repeated condition", with(types(approved, approved)), []string{"status.conditions[1].type"}},
-		{"both decisions", with(types(approved, denied)), []string{"status.conditions"}},
+		{"both decisions", with(types(approved, certificatesv1.CertificateDenied)), []string{"status.conditions"}},
 		{"no certificate", with(certificate("x")), []string{"status.certificate"}},
 	} {
-		if got := fieldsOf(validateWhole(test.now, with())); !slices.Equal(got, test.want) {
+		if got := fieldsOf(validateAll(test.now, with())); !slices.Equal(got, test.want) {
 			t.Errorf("%s: errors after a right one at %q, want %q", test.name, got, test.want)
 		}
-		if errs := validateWhole(test.now, test.now.DeepCopy()); len(errs) > 0 {
+		if errs := validateAll(test.now, test.now.DeepCopy()); len(errs) > 0 {
 			t.Errorf("%s: an update is refused: %v", test.name, errs)
 		}
 	}

@@ -59,7 +59,6 @@ type leniency struct {
 	unknownUsages, repeatedUsages bool
 	legacySigner                  bool
 	emptyTypes, repeatedTypes     bool // of conditions
-	bothDecisions                 bool
 	certificate                   bool // whatever it is
 }
 
@@ -75,7 +74,6 @@ func lenientAbout(c, old *certificatesv1.CertificateSigningRequest) leniency {
 		legacySigner:   old.Spec.SignerName == legacySigner,
 		emptyTypes:     slices.Contains(types, ""),
 		repeatedTypes:  repeats(types),
-		bothDecisions:  slices.Contains(types, certificatesv1.CertificateApproved) && slices.Contains(types, certificatesv1.CertificateDenied),
 		certificate: bytes.Equal(c.Status.Certificate, old.Status.Certificate) ||
 			len(validateCertificates(nil, old.Status.Certificate)) > 0,
 	}
@@ -167,10 +165,6 @@ func validateConditions(c *certificatesv1.CertificateSigningRequest, l leniency)
 			errs = append(errs, validators.OneOf(at.Child("status"), string(condition.Status),
 				string(metav1.ConditionFalse), string(metav1.ConditionTrue), string(metav1.ConditionUnknown))...)
 		}
-		if !l.bothDecisions && (condition.Type == certificatesv1.CertificateDenied && seen.Has(certificatesv1.CertificateApproved) ||
-			condition.Type == certificatesv1.CertificateApproved && seen.Has(certificatesv1.CertificateDenied)) {
-			errs = append(errs, field.Invalid(p, condition.Type, "Approved and Denied conditions are mutually exclusive"))
-		}
 		if seen.Has(condition.Type) && !l.repeatedTypes {
 			errs = append(errs, field.Duplicate(at.Child("type"), condition.Type))
 		}
@@ -201,7 +195,8 @@ func validateDecisionsKept(c, old *certificatesv1.CertificateSigningRequest, add
 // validateApproval checks a write of an approver: the request is valid, and no
 // decision is removed.
 func validateApproval(_ *resource.RequestContext, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
-	return append(validateWhole(c, old), validateDecisionsKept(c, old, true)...)
+	errs := append(validateWhole(c, old), validateDecisionsKept(c, old, true)...)
+	return append(errs, validateOneDecision(c, old)...)
 }
 
 // validateSigned checks a write of a signer: it does not change decisions, and
@@ -211,7 +206,22 @@ func validateSigned(_ *resource.RequestContext, c, old *certificatesv1.Certifica
 	if len(old.Status.Certificate) > 0 && !bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
 		errs = append(errs, field.Forbidden(field.NewPath("status", "certificate"), "updates may not modify existing certificate content"))
 	}
-	return errs
+	return append(errs, validateOneDecision(c, old)...)
+}
+
+// validateOneDecision refuses to both approve and deny a request, by a tag of the
+// type. Its error comes last.
+func validateOneDecision(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	if !isContradictory(c) || isContradictory(old) {
+		return nil
+	}
+	const approved, denied = `conditions[{"type": "Approved"}]`, `conditions[{"type": "Denied"}]`
+	return field.ErrorList{field.Invalid(field.NewPath("status", "conditions"), fmt.Sprintf("{%s, %s}", approved, denied),
+		fmt.Sprintf("must specify at most one of: `%s`, `%s`", approved, denied))}
+}
+
+func isContradictory(c *certificatesv1.CertificateSigningRequest) bool {
+	return len(conditionsOf(c, certificatesv1.CertificateApproved)) > 0 && len(conditionsOf(c, certificatesv1.CertificateDenied)) > 0
 }
 
 func validateWhole(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {

@@ -193,7 +193,7 @@ func validatePorts(p *field.Path, ports []discoveryv1.EndpointPort) field.ErrorL
 func validateEndpointSliceUpdate(r *resource.RequestContext, s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	errs := resource.ValidateNamedMetadata(s, true, validation.NameIsDNSSubdomain)
 	errs = append(errs, validateEndpointSlice(s, old, r.Features.Enabled(strictAddresses))...)
-	return append(errs, validators.Immutable(field.NewPath("addressType"), s.AddressType, old.AddressType)...)
+	return append(errs, validators.Unchanged(field.NewPath("addressType"), s.AddressType, old.AddressType)...)
 }
 
 // content has the fields whose changes increment the generation.
