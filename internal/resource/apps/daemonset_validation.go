@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -50,7 +51,10 @@ func countTemplate(d, old *appsv1.DaemonSet) {
 
 func validateDaemonSet(r *resource.RequestContext, d, old *appsv1.DaemonSet) field.ErrorList {
 	p, s := field.NewPath("spec"), &d.Spec
-	errs := validators.Selector(p.Child("selector"), s.Selector)
+	// Older versions did not check the values of selectors.
+	errs := metav1validation.ValidateLabelSelector(s.Selector, metav1validation.LabelSelectorValidationOptions{
+		AllowInvalidLabelValueInSelector: old != nil && metav1validation.LabelSelectorHasInvalidLabelValue(old.Spec.Selector),
+	}, p.Child("selector"))
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil {
 		errs = append(errs, validateMatch(p.Child("template"), selector, &s.Template)...)
 	}
