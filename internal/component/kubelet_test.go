@@ -229,6 +229,34 @@ func TestConfigurationDirectory(t *testing.T) {
 	}
 }
 
+// Some defaults follow from other fields of the file, and flags win over them.
+func TestDefaultsByOtherFields(t *testing.T) {
+	for name, test := range map[string]struct {
+		file, flags string
+		serialize   bool
+		report      string
+	}{
+		"neither":              {"maxPods: 3", "", true, "5m0s"},
+		"parallel pulls":       {"maxParallelImagePulls: 3", "", false, "5m0s"},
+		"one pull at a time":   {"maxParallelImagePulls: 1", "", true, "5m0s"},
+		"both of pulls":        {"maxParallelImagePulls: 3\nserializeImagePulls: true", "", true, "5m0s"},
+		"pulls by a flag":      {"maxParallelImagePulls: 3", " --serialize-image-pulls=true", true, "5m0s"},
+		"updates":              {"nodeStatusUpdateFrequency: 4s", "", true, "4s"},
+		"updates and reports":  {"nodeStatusUpdateFrequency: 4s\nnodeStatusReportFrequency: 1m", "", true, "1m0s"},
+		"as kubeadm writes it": {"nodeStatusUpdateFrequency: 0s\nnodeStatusReportFrequency: 0s", "", true, "5m0s"},
+		"reports of zero":      {"nodeStatusReportFrequency: 0s", "", true, "5m0s"},
+		"updates by a flag":    {"maxPods: 3", " --node-status-update-frequency=4s", true, "5m0s"},
+	} {
+		c, err := kubeletWith(t, "--config=DIR/config.yaml"+test.flags, map[string]string{"config.yaml": kubeletHead + test.file + "\n"}).merged()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.NodeStatusReportFrequency.Duration.String(); *c.SerializeImagePulls != test.serialize || got != test.report {
+			t.Errorf("%s: serializeImagePulls %t, nodeStatusReportFrequency %s, want %t and %s", name, *c.SerializeImagePulls, got, test.serialize, test.report)
+		}
+	}
+}
+
 // Flags of maps and lists that are given several times add up, also when a file
 // is read.
 func TestRepeatedFieldFlags(t *testing.T) {

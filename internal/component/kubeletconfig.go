@@ -9,6 +9,8 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-io/coracle/internal/kubelet"
 )
 
 // merged returns the defaults, overridden by the configuration file, overridden
@@ -40,7 +42,23 @@ func (k *Kubelet) merged() (*kubeletconfig.KubeletConfiguration, error) {
 	if c.ContainerRuntimeEndpoint == "" { // as kubeadm writes it for the default
 		c.ContainerRuntimeEndpoint = endpoint
 	}
+	defaultByOthers(c, file)
 	return c, setGiven(c, k.fields)
+}
+
+// defaultByOthers sets the fields that the file leaves out and whose defaults follow from
+// other fields of it.
+func defaultByOthers(c, file *kubeletconfig.KubeletConfiguration) {
+	if file.SerializeImagePulls == nil && file.MaxParallelImagePulls != nil {
+		c.SerializeImagePulls = new(kubelet.SerializesImagePulls(file.MaxParallelImagePulls))
+	}
+	switch update := file.NodeStatusUpdateFrequency; {
+	case file.NodeStatusReportFrequency.Duration != 0:
+	case update.Duration != 0:
+		c.NodeStatusReportFrequency = update
+	case c.NodeStatusReportFrequency.Duration == 0:
+		c.NodeStatusReportFrequency.Duration = kubelet.DefaultReportFrequency
+	}
 }
 
 // files returns the configuration file with the drop-in files merged into it, as

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -128,6 +129,9 @@ func duration(field *metav1.Duration, value time.Duration) {
 const (
 	DefaultPort        = 10250
 	DefaultHealthzPort = 10248
+	// DefaultReportFrequency is that of nodeStatusReportFrequency where
+	// nodeStatusUpdateFrequency is not set either.
+	DefaultReportFrequency = 5 * time.Minute
 )
 
 // Complete sets missing values, also those that it finds on the machine, such as
@@ -218,15 +222,13 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	duration(&k.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
 	defaults.Nil(&k.RegistryPullQPS, int32(5))
 	defaults.Zero(&k.RegistryBurst, 10)
-	defaults.Zero(&k.ImagePullCredentialsVerificationPolicy, kubeletconfig.NeverVerifyPreloadedImages)
+	defaults.Zero(&k.ImagePullCredentialsVerificationPolicy, defaultPullPolicy)
 	defaults.Nil(&k.EventRecordQPS, int32(50))
 	defaults.Zero(&k.EventBurst, 100)
 	defaults.Nil(&k.EnableDebuggingHandlers, true)
 	duration(&k.StreamingConnectionIdleTimeout, 4*time.Hour)
+	duration(&k.NodeStatusReportFrequency, cmp.Or(k.NodeStatusUpdateFrequency.Duration, DefaultReportFrequency))
 	duration(&k.NodeStatusUpdateFrequency, 10*time.Second)
-	if k.NodeStatusReportFrequency.Duration == 0 {
-		k.NodeStatusReportFrequency.Duration = 5 * time.Minute
-	}
 	defaults.Zero(&k.NodeLeaseDurationSeconds, 40)
 	duration(&k.ImageMinimumGCAge, 2*time.Minute)
 	defaults.Nil(&k.ImageGCHighThresholdPercent, int32(85))
@@ -235,13 +237,15 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	defaults.Zero(&k.CgroupDriver, "cgroupfs")
 	duration(&k.RuntimeRequestTimeout, 2*time.Minute)
 	defaults.Zero(&k.MaxPods, 110)
-	defaults.Nil(&k.PodPidsLimit, int64(-1))
+	if k.PodPidsLimit == nil || *k.PodPidsLimit < 0 {
+		k.PodPidsLimit = new(int64(-1))
+	}
 	defaults.Nil(&k.OOMScoreAdj, int32(-999))
 	defaults.Nil(&k.ResolverConfig, "/etc/resolv.conf")
 	defaults.Nil(&k.CPUCFSQuota, true)
 	defaults.Nil(&k.CPUCFSQuotaPeriod, metav1.Duration{Duration: defaultQuotaPeriod})
 	defaults.Nil(&k.NodeStatusMaxImages, int32(50))
-	defaults.Nil(&k.SerializeImagePulls, true)
+	defaults.Nil(&k.SerializeImagePulls, SerializesImagePulls(k.MaxParallelImagePulls))
 	duration(&k.EvictionPressureTransitionPeriod, 5*time.Minute)
 	defaults.Nil(&k.MergeDefaultEvictionSettings, false)
 	if k.EvictionHard == nil || *k.MergeDefaultEvictionSettings {
@@ -271,8 +275,12 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	defaults.Zero(&k.MemoryReservationPolicy, kubeletconfig.NoneMemoryReservationPolicy)
 	defaults.Nil(&k.RegisterNode, true)
 	defaults.Nil(&k.LocalStorageCapacityIsolation, true)
-	defaults.Nil(&k.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 5 * time.Minute})
+	defaults.Nil(&k.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: defaultRestartPeriod})
 }
+
+// SerializesImagePulls is the default of serializeImagePulls, which follows from
+// maxParallelImagePulls.
+func SerializesImagePulls(maxParallel *int32) bool { return maxParallel == nil || *maxParallel < 2 }
 
 // paths returns how pods and plugins may name the kubelet's directories.
 func (c *Config) paths() hostpath.Directories {

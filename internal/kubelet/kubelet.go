@@ -319,7 +319,14 @@ func (k *Kubelet) newServing(api kubernetes.Interface) (*certificate.Renewed, er
 		}
 		return nil
 	}
-	return certificate.Serving(k.config.CertDirectory, c.TLSCertFile, c.TLSPrivateKeyFile, k.config.NodeName, api, addresses, k.config.Metrics)
+	gates, err := Features(c)
+	if err != nil {
+		return nil, err
+	}
+	return certificate.Serving(&certificate.ServingOptions{
+		Directory: k.config.CertDirectory, CertFile: c.TLSCertFile, KeyFile: c.TLSPrivateKeyFile, NodeName: k.config.NodeName, API: api,
+		Addresses: addresses, DNSOnly: gates.Enabled(feature.AllowDNSOnlyNodeCSR), Metrics: k.config.Metrics,
+	})
 }
 
 // Healthy returns an error while the kubelet does not do its work, as /healthz says.

@@ -52,7 +52,7 @@ func Validate(k *kubeletconfig.KubeletConfiguration) error {
 	}
 	errs = append(errs, image.CheckPolicy(k.ImagePullCredentialsVerificationPolicy, k.PreloadedImagesVerificationAllowlist))
 	errs = append(errs, placementErrors(k)...)
-	for _, list := range [][]setting{numbers(k), durations(k), choices(k)} {
+	for _, list := range [][]setting{numbers(k), durations(k), choices(k), entries(k)} {
 		for _, s := range list {
 			if s.wrong {
 				errs = append(errs, fmt.Errorf("invalid configuration: %s", s.name))
@@ -75,21 +75,36 @@ func Validate(k *kubeletconfig.KubeletConfiguration) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// defaultQuotaPeriod is the default of cpuCFSQuotaPeriod, and formerThrottlingFactor was
-// that of memoryThrottlingFactor, so that it may be set without its gate.
+// The defaults of cpuCFSQuotaPeriod, crashLoopBackOff.maxContainerRestartPeriod and
+// imagePullCredentialsVerificationPolicy, and what that of memoryThrottlingFactor was, so
+// that it may be set without its gate.
 const (
 	defaultQuotaPeriod     = 100 * time.Millisecond
+	defaultRestartPeriod   = 5 * time.Minute
+	defaultPullPolicy      = kubeletconfig.NeverVerifyPreloadedImages
 	formerThrottlingFactor = 0.9
 )
 
-// gated are the settings that need a feature gate.
+// gated are the settings that need a feature gate. One that is set to its default counts as
+// one that is not set.
 func gated(k *kubeletconfig.KubeletConfiguration, gates *feature.Set) []setting {
 	period, memory := k.CPUCFSQuotaPeriod.Duration, gates.Enabled(feature.MemoryQoS)
+	grace, restart := max(k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration), k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
+	policy, allowlist := k.ImagePullCredentialsVerificationPolicy, k.PreloadedImagesVerificationAllowlist
+	needs := func(what string, given bool, gate feature.Gate) setting {
+		return setting{fmt.Sprintf("%s requires feature gate %s", what, gate), given && !gates.Enabled(gate)}
+	}
 	return []setting{
-		{fmt.Sprintf("cpuCFSQuotaPeriod (--cpu-cfs-quota-period) %s requires feature gate CustomCPUCFSQuotaPeriod", period),
-			period != defaultQuotaPeriod && !gates.Enabled(feature.CustomCPUCFSQuotaPeriod)},
+		needs(fmt.Sprintf("cpuCFSQuotaPeriod (--cpu-cfs-quota-period) %s", period), period != defaultQuotaPeriod, feature.CustomCPUCFSQuotaPeriod),
 		{"memoryThrottlingFactor must not be set when MemoryQoS feature gate is disabled", !memory && isSet(k.MemoryThrottlingFactor, formerThrottlingFactor)},
 		{fmt.Sprintf("memoryReservationPolicy %q requires MemoryQoS feature gate to be enabled", k.MemoryReservationPolicy), !memory && spec.TieredReservation(k)},
+		needs("serverTLSBootstrap (--rotate-server-certificates) true", k.ServerTLSBootstrap, feature.RotateKubeletServerCertificate),
+		needs("specifying shutdownGracePeriod or shutdownGracePeriodCriticalPods", grace > 0, feature.GracefulNodeShutdown),
+		needs("specifying shutdownGracePeriodByPodPriority", len(k.ShutdownGracePeriodByPodPriority) > 0, feature.GracefulNodeShutdownBasedOnPodPriority),
+		needs("defaultPodSysctls", len(k.DefaultPodSysctls) > 0, feature.DefaultPodSysctls),
+		needs(fmt.Sprintf("crashLoopBackOff.maxContainerRestartPeriod %s", restart), restart != defaultRestartPeriod, feature.KubeletCrashLoopBackOffMax),
+		needs("specifying imagePullCredentialsVerificationPolicy or preloadedImagesVerificationAllowlist",
+			policy != defaultPullPolicy || len(allowlist) > 0, feature.KubeletEnsureSecretPulledImages),
 	}
 }
 
@@ -137,7 +152,6 @@ func numbers(k *kubeletconfig.KubeletConfiguration) []setting {
 		{"enableSystemLogHandler is required for enableSystemLogQuery", k.EnableSystemLogQuery != nil && *k.EnableSystemLogQuery && !*k.EnableSystemLogHandler},
 		least("maxPods (--max-pods)", int64(k.MaxPods), 0),
 		least("podsPerCore", int64(k.PodsPerCore), 0),
-		least("podPidsLimit (--pod-max-pids)", *k.PodPidsLimit, -1),
 		within("oomScoreAdj (--oom-score-adj)", int64(*k.OOMScoreAdj), -1000, 1000),
 		least("registryPullQPS (--registry-qps)", int64(*k.RegistryPullQPS), 0),
 		least("registryBurst (--registry-burst)", int64(k.RegistryBurst), 0),
@@ -146,7 +160,6 @@ func numbers(k *kubeletconfig.KubeletConfiguration) []setting {
 		least("nodeLeaseDurationSeconds", int64(k.NodeLeaseDurationSeconds), 1),
 		least("nodeStatusMaxImages", int64(*k.NodeStatusMaxImages), -1),
 		least("containerLogMaxFiles (--container-log-max-files)", int64(*k.ContainerLogMaxFiles), 2),
-		least("evictionMaxPodGracePeriod (--eviction-max-pod-grace-period)", int64(k.EvictionMaxPodGracePeriod), -1),
 		least("maxParallelImagePulls", parallel, 1),
 		{fmt.Sprintf("maxParallelImagePulls %d cannot be larger than 1 unless serializeImagePulls (--serialize-image-pulls) is false", parallel),
 			parallel > 1 && *k.SerializeImagePulls},
@@ -161,6 +174,7 @@ func durations(k *kubeletconfig.KubeletConfiguration) []setting {
 	}
 	oldest, youngest := k.ImageMaximumGCAge.Duration, k.ImageMinimumGCAge.Duration
 	restart, quota := k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration, k.CPUCFSQuotaPeriod.Duration
+	rotation, flush := k.ContainerLogMonitorInterval.Duration, k.Logging.FlushFrequency.Duration.Duration
 	return []setting{
 		positive("syncFrequency", k.SyncFrequency.Duration),
 		positive("fileCheckFrequency (--file-check-frequency)", k.FileCheckFrequency.Duration),
@@ -170,12 +184,13 @@ func durations(k *kubeletconfig.KubeletConfiguration) []setting {
 		positive("streamingConnectionIdleTimeout", k.StreamingConnectionIdleTimeout.Duration),
 		positive("runtimeRequestTimeout", k.RuntimeRequestTimeout.Duration),
 		positive("cpuManagerReconcilePeriod (--cpu-manager-reconcile-period)", k.CPUManagerReconcilePeriod.Duration),
-		positive("containerLogMonitorInterval", k.ContainerLogMonitorInterval.Duration),
 		{fmt.Sprintf("evictionPressureTransitionPeriod (--eviction-pressure-transition-period) %s must not be negative", k.EvictionPressureTransitionPeriod.Duration),
 			k.EvictionPressureTransitionPeriod.Duration < 0},
 		{fmt.Sprintf("imageMinimumGCAge (--minimum-image-ttl-duration) %s must not be negative", youngest), youngest < 0},
 		{fmt.Sprintf("imageMaximumGCAge %s must be greater than imageMinimumGCAge %s, or 0 for no limit", oldest, youngest), oldest != 0 && oldest <= youngest},
-		{fmt.Sprintf("crashLoopBackOff.maxContainerRestartPeriod %s must be between 1s and 300s", restart), restart < time.Second || restart > 300*time.Second},
+		{fmt.Sprintf("crashLoopBackOff.maxContainerRestartPeriod %s must be between 1s and 300s", restart), restart.Milliseconds() < 1000 || restart.Milliseconds() > 300_000},
+		{fmt.Sprintf("containerLogMonitorInterval %s must be a positive time duration greater than or equal to 3s", rotation), rotation < 3*time.Second},
+		{fmt.Sprintf("logging.flushFrequency %s must be greater than zero, or 0 for the default", flush), flush < 0},
 		{fmt.Sprintf("cpuCFSQuotaPeriod (--cpu-cfs-quota-period) %s must be between 1ms and 1sec, inclusive", quota), quota < time.Millisecond || quota > time.Second},
 	}
 }
@@ -193,27 +208,16 @@ func choices(k *kubeletconfig.KubeletConfiguration) []setting {
 			!slices.Contains(reservation, k.MemoryReservationPolicy)},
 		{fmt.Sprintf("hairpinMode (--hairpin-mode) %q: want one of %q", k.HairpinMode, hairpin[1:]), !slices.Contains(hairpin, k.HairpinMode)},
 		{fmt.Sprintf("configMapAndSecretChangeDetectionStrategy %q: want one of %q", strategy, strategies), !slices.Contains(strategies, strategy)},
+		{fmt.Sprintf("podLogsDir: pod logs path %q must be absolute path", k.PodLogsDir), !filepath.IsAbs(k.PodLogsDir)},
+		{fmt.Sprintf("podLogsDir: pod logs path %q must be normalized", k.PodLogsDir), filepath.Clean(k.PodLogsDir) != k.PodLogsDir},
+		{"can't use reservedSystemCPUs (--reserved-cpus) with systemReservedCgroup (--system-reserved-cgroup) or kubeReservedCgroup (--kube-reserved-cgroup)",
+			k.ReservedSystemCPUs != "" && (k.SystemReservedCgroup != "" || k.KubeReservedCgroup != "")},
 	}
 	if factor := k.MemoryThrottlingFactor; factor != nil {
 		out = append(out, setting{fmt.Sprintf("memoryThrottlingFactor %v must be greater than 0 and less than or equal to 1.0", *factor), *factor <= 0 || *factor > 1})
 	}
-	for _, address := range k.ClusterDNS {
-		out = append(out, setting{fmt.Sprintf("clusterDNS (--cluster-dns) %q is not an IP address", address), net.ParseIP(address) == nil})
-	}
 	for name, address := range map[string]string{"address (--address)": k.Address, "healthzBindAddress": k.HealthzBindAddress} {
 		out = append(out, setting{fmt.Sprintf("%s %q is not an IP address", name, address), net.ParseIP(address) == nil})
-	}
-	known := []string{"pods", "none", systemReserved, kubeReserved, systemReserved + compressible, kubeReserved + compressible}
-	for _, what := range k.EnforceNodeAllocatable {
-		out = append(out,
-			setting{fmt.Sprintf("enforceNodeAllocatable (--enforce-node-allocatable) %q: want some of %q", what, known), !slices.Contains(known, what)},
-			setting{fmt.Sprintf("enforceNodeAllocatable (--enforce-node-allocatable): none cannot be used together with %s", what), what != "none" && slices.Contains(k.EnforceNodeAllocatable, "none")},
-			setting{fmt.Sprintf("enforceNodeAllocatable (--enforce-node-allocatable): %s cannot be used together with %s", what, what+compressible), slices.Contains(k.EnforceNodeAllocatable, what+compressible)})
-	}
-	for _, group := range reservedGroups(k) {
-		out = append(out,
-			setting{fmt.Sprintf("%s must be set when enforceNodeAllocatable (--enforce-node-allocatable) has %s", group.field, group.what), group.path == ""},
-			setting{fmt.Sprintf("enforceNodeAllocatable (--enforce-node-allocatable) has %s, but nothing is reserved for it", group.what), len(group.reserved) == 0})
 	}
 	return out
 }
@@ -221,6 +225,7 @@ func choices(k *kubeletconfig.KubeletConfiguration) []setting {
 // Values of enforceNodeAllocatable, and the ending of those that limit the CPU
 // alone.
 const (
+	noneEnforced   = "none"
 	systemReserved = "system-reserved"
 	kubeReserved   = "kube-reserved"
 	compressible   = "-compressible"
@@ -322,6 +327,8 @@ func unsupportedOperation(k *kubeletconfig.KubeletConfiguration) []setting {
 		{"logging.format " + log.Format + " (--logging-format)", log.Format != "" && log.Format != "text"},
 		{"logging.verbosity", log.Verbosity != 0},
 		{"logging.vmodule", len(log.VModule) > 0},
+		{"logging.options.text", log.Options.Text.SplitStream || log.Options.Text.InfoBufferSize.Value() != 0},
+		{"logging.options.json", log.Options.JSON.SplitStream || log.Options.JSON.InfoBufferSize.Value() != 0},
 	}
 }
 

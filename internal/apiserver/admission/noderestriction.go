@@ -40,6 +40,8 @@ type nodeRestriction struct {
 	authorizer authorizer.UnconditionalAuthorizer
 	// audiences restricts tokens to the audiences in the specs of pods.
 	audiences bool
+	// insecureRequests leaves requests for kubelet certificates alone.
+	insecureRequests bool
 }
 
 func newNodeRestriction(c *Config) admission.Interface {
@@ -52,6 +54,8 @@ func newNodeRestriction(c *Config) admission.Interface {
 		drivers:    objects.Of[*storagev1.CSIDriver](c.Objects, objects.CSIDrivers),
 		authorizer: c.Authorizer,
 		audiences:  c.Features.Enabled(feature.ServiceAccountNodeAudienceRestriction),
+
+		insecureRequests: c.Features.Enabled(feature.AllowInsecureKubeletCertificateSigningRequests),
 	}
 }
 
@@ -94,6 +98,9 @@ func (p nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ ad
 	case schema.GroupResource{Group: resourcev1.GroupName, Resource: "resourceslices"}:
 		return resourceSlice(self, a)
 	case schema.GroupResource{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}:
+		if p.insecureRequests {
+			return nil
+		}
 		return nodeSigningRequest(self, a)
 	case schema.GroupResource{Group: certificatesv1.GroupName, Resource: "podcertificaterequests"}:
 		return p.podCertificate(ctx, self, a)

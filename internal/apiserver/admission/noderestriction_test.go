@@ -351,6 +351,16 @@ func TestNodeSigningRequests(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
+	insecure, err := feature.Parse([]string{"AllowInsecureKubeletCertificateSigningRequests=true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config(objectstest.NewMemory())
+	c.Features = insecure
+	if got := run(t, newNodeRestriction(c), write{resource: "certificates.k8s.io/certificatesigningrequests", obj: request(certificatesv1.KubeletServingSignerName, "system:node:n2"),
+		user: &user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes"}}}); got != "" {
+		t.Errorf("AllowInsecureKubeletCertificateSigningRequests: %q", got)
+	}
 }
 
 // A node may request certificates for its own current pods only, from their

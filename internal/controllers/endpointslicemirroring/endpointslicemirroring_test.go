@@ -67,6 +67,7 @@ func TestPlan(t *testing.T) {
 		"ready and not ready": {endpoints(subset(1, []string{"10.0.0.1"}, []string{"10.0.0.2"})), "IPv4:1 10.0.0.1 10.0.0.2!", skipped{}},
 		"separate families":   {endpoints(subset(1, []string{"10.0.0.1", "fd00::1"}, nil)), "IPv4:1 10.0.0.1, IPv6:1 fd00::1", skipped{}},
 		"separate ports":      {endpoints(subset(1, []string{"10.0.0.1"}, nil), subset(2, []string{"10.0.0.1"}, nil)), "IPv4:1 10.0.0.1, IPv4:2 10.0.0.1", skipped{}},
+		"other notations":     {endpoints(subset(1, []string{"010.0.0.1", "FD00:0::1", "::ffff:10.0.0.1"}, nil)), "IPv4:1 10.0.0.1, IPv6:1 fd00::1", skipped{}},
 		"equal ports":         {endpoints(subset(1, []string{"10.0.0.1"}, nil), subset(1, []string{"10.0.0.2"}, nil)), "IPv4:1 10.0.0.1 10.0.0.2", skipped{}},
 		"invalid address":     {endpoints(subset(1, []string{"here"}, nil)), "", skipped{invalid: 1}},
 		"too many":            {endpoints(subset(1, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, []string{"10.0.0.4"})), "IPv4:1 10.0.0.1 10.0.0.2 10.0.0.3", skipped{excess: 1}},

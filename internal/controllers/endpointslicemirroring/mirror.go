@@ -83,9 +83,11 @@ func (g *group) add(e discovery.Endpoint) {
 	}
 }
 
+// endpointOf returns the endpoint of a valid address. Slices have addresses in the canonical
+// notation, Endpoints may have others.
 func endpointOf(a v1.EndpointAddress, ready bool) discovery.Endpoint {
 	e := discovery.Endpoint{
-		Addresses:  []string{a.IP},
+		Addresses:  []string{net.ParseIPSloppy(a.IP).String()},
 		Conditions: discovery.EndpointConditions{Ready: &ready},
 		TargetRef:  a.TargetRef,
 		NodeName:   a.NodeName,

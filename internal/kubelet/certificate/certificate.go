@@ -166,32 +166,47 @@ func (r *Renewed) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, errNoServing
 }
 
-// Serving returns the serving certificate of a node: the one that certFile and
-// keyFile name, if any, until the signer kubernetes.io/kubelet-serving has
-// issued another. addresses returns the addresses of the Node object. A change
-// of them causes a new request.
-func Serving(directory, certFile, keyFile, nodeName string, api kubernetes.Interface, addresses func() []v1.NodeAddress, r prometheus.Registerer) (*Renewed, error) {
-	if err := dropDamaged(servingName, directory); err != nil {
+// ServingOptions say for which node there is a serving certificate, and where it is kept.
+type ServingOptions struct {
+	Directory string // of the certificates
+	// CertFile and KeyFile have the certificate of the administrator, which is used until
+	// the signer has issued another. Both may be empty.
+	CertFile, KeyFile string
+	NodeName          string
+	API               kubernetes.Interface
+	// Addresses returns the addresses of the Node object. A change of them causes a new
+	// request.
+	Addresses func() []v1.NodeAddress
+	// DNSOnly requests a certificate also for a node without IP addresses that has names
+	// (AllowDNSOnlyNodeCSR).
+	DNSOnly bool
+	Metrics prometheus.Registerer
+}
+
+// Serving returns the serving certificate of a node, which the signer
+// kubernetes.io/kubelet-serving issues.
+func Serving(o *ServingOptions) (*Renewed, error) {
+	if err := dropDamaged(servingName, o.Directory); err != nil {
 		return nil, err
 	}
-	failed, age := servingCounts(r)
-	serving, err := newRenewed(servingName, directory, certFile, keyFile, certificate.Config{
+	failed, age := servingCounts(o.Metrics)
+	serving, err := newRenewed(servingName, o.Directory, o.CertFile, o.KeyFile, certificate.Config{
 		SignerName:  certificatesv1.KubeletServingSignerName,
 		GetUsages:   certificate.DefaultKubeletServingGetUsages,
-		GetTemplate: func() *x509.CertificateRequest { return servingRequest(nodeName, addresses()) },
-		ClientsetFn: func(*tls.Certificate) (kubernetes.Interface, error) { return api, nil },
+		GetTemplate: func() *x509.CertificateRequest { return servingRequest(o.NodeName, o.Addresses(), o.DNSOnly) },
+		ClientsetFn: func(*tls.Certificate) (kubernetes.Interface, error) { return o.API, nil },
 
 		CertificateRenewFailure: failed, CertificateRotation: age,
 	})
 	if err == nil {
-		r.MustRegister(timeLeft("server", "serving", serving))
+		o.Metrics.MustRegister(timeLeft("server", "serving", serving))
 	}
 	return serving, err
 }
 
 // servingRequest returns the request for a certificate for the addresses, nil if
-// there is no IP address.
-func servingRequest(nodeName string, addresses []v1.NodeAddress) *x509.CertificateRequest {
+// there is no IP address, nor, with dnsOnly, a name.
+func servingRequest(nodeName string, addresses []v1.NodeAddress, dnsOnly bool) *x509.CertificateRequest {
 	names, ips := map[string]bool{}, map[string]net.IP{}
 	for _, a := range addresses {
 		ip := net.ParseIP(a.Address)
@@ -205,7 +220,7 @@ func servingRequest(nodeName string, addresses []v1.NodeAddress) *x509.Certifica
 			ips[ip.String()] = ip
 		}
 	}
-	if len(ips) == 0 {
+	if len(ips) == 0 && (!dnsOnly || len(names) == 0) {
 		return nil
 	}
 	request := &x509.CertificateRequest{Subject: nodeSubject(nodeName), DNSNames: slices.Sorted(maps.Keys(names))}

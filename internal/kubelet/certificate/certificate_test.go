@@ -118,7 +118,7 @@ func (a *authority) pair() (cert, key []byte) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	request := &x509.CertificateRequest{IPAddresses: servingRequest("n", addresses("10.0.0.1")).IPAddresses}
+	request := &x509.CertificateRequest{IPAddresses: servingRequest("n", addresses("10.0.0.1"), false).IPAddresses}
 	return a.sign(pki.NodePrefix+"n", &private.PublicKey, request), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 }
 
@@ -151,7 +151,9 @@ func (n *node) start() {
 	n.t.Helper()
 	n.metrics = prometheus.NewRegistry()
 	var err error
-	n.serving, err = Serving(n.directory, "", "", "n", n.authority.client, func() []v1.NodeAddress { return n.addresses }, n.metrics)
+	n.serving, err = Serving(&ServingOptions{
+		Directory: n.directory, NodeName: "n", API: n.authority.client, Addresses: func() []v1.NodeAddress { return n.addresses }, Metrics: n.metrics,
+	})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -251,6 +253,31 @@ func TestServingCertificate(t *testing.T) {
 		}
 		n.requested("after a restart", 1)
 	})
+}
+
+// A certificate is requested for addresses, and only if asked for also for names alone.
+func TestServingRequest(t *testing.T) {
+	host, dns, ip := v1.NodeAddress{Type: v1.NodeHostName, Address: "n"}, v1.NodeAddress{Type: v1.NodeExternalDNS, Address: "n.example.com"}, v1.NodeAddress{Type: v1.NodeInternalIP, Address: "10.0.0.1"}
+	for name, test := range map[string]struct {
+		addresses       []v1.NodeAddress
+		want, ofDNSOnly string // "" is no request
+	}{
+		"nothing":              {},
+		"an empty name":        {addresses: []v1.NodeAddress{{Type: v1.NodeHostName}}},
+		"an address":           {[]v1.NodeAddress{ip}, "[] [10.0.0.1]", "[] [10.0.0.1]"},
+		"names":                {[]v1.NodeAddress{host, dns}, "", "[n n.example.com] []"},
+		"names and an address": {[]v1.NodeAddress{dns, host, ip}, "[n n.example.com] [10.0.0.1]", "[n n.example.com] [10.0.0.1]"},
+	} {
+		for dnsOnly, want := range map[bool]string{false: test.want, true: test.ofDNSOnly} {
+			got := ""
+			if r := servingRequest("n", test.addresses, dnsOnly); r != nil {
+				got = fmt.Sprint(r.DNSNames, r.IPAddresses)
+			}
+			if got != want {
+				t.Errorf("%s, DNS only %t: %q, want %q", name, dnsOnly, got, want)
+			}
+		}
+	}
 }
 
 // Without an IP address nothing is requested. A new address causes a request at
@@ -418,7 +445,10 @@ func TestWrongFiles(t *testing.T) {
 	write(t, keyFile, key)
 	write(t, otherFile, other)
 	serving := func(directory, keyFile string) (*Renewed, error) {
-		return Serving(directory, certFile, keyFile, "n", a.client, func() []v1.NodeAddress { return nil }, prometheus.NewRegistry())
+		return Serving(&ServingOptions{
+			Directory: directory, CertFile: certFile, KeyFile: keyFile, NodeName: "n", API: a.client,
+			Addresses: func() []v1.NodeAddress { return nil }, Metrics: prometheus.NewRegistry(),
+		})
 	}
 	if s, err := serving(t.TempDir(), keyFile); err != nil || s.Current() == nil {
 		t.Errorf("the pair of the administrator is not shown: error %v", err)

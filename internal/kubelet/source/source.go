@@ -214,6 +214,7 @@ func static(pod *v1.Pod, from, nodeName string) (*v1.Pod, error) {
 	pod.Spec.NodeName = nodeName
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
 	corepod.Default(pod)
+	corepod.DefaultPodLevelResources(nil, &pod.Spec)
 	if errs := corepod.ValidateCreate(pod, nil); len(errs) > 0 {
 		return nil, fmt.Errorf("invalid pod: %w", errs.ToAggregate())
 	}

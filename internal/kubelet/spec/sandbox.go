@@ -124,12 +124,9 @@ func Sandbox(pod *v1.Pod, node *Node, attempt uint32, cgroupParent string, userN
 			Privileged:       privileged(pod),
 			Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 		},
-		Sysctls:   map[string]string{},
+		Sysctls:   defaultSysctls(pod, node.Configuration.DefaultPodSysctls),
 		Resources: resources,
 		Overhead:  overhead,
-	}
-	for name, value := range node.Configuration.DefaultPodSysctls {
-		config.Linux.Sysctls[name] = value
 	}
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		out := config.Linux.SecurityContext
@@ -152,6 +149,27 @@ func Sandbox(pod *v1.Pod, node *Node, attempt uint32, cgroupParent string, userN
 		out.SelinuxOptions = seLinux(sc.SELinuxOptions)
 	}
 	return config, nil
+}
+
+// defaultSysctls returns the node's sysctls for pods, by names with dots, of the namespaces
+// that a pod does not share with the host (defaultPodSysctls).
+func defaultSysctls(pod *v1.Pod, defaults map[string]string) map[string]string {
+	out := map[string]string{}
+	for name, value := range defaults {
+		shared := false
+		switch namespace, _, _ := sysctl.GetNamespace(name); namespace {
+		case sysctl.NetNamespace, sysctl.UTSNamespace: // with the host's network a pod has its names, too
+			shared = pod.Spec.HostNetwork
+		case sysctl.IPCNamespace:
+			shared = pod.Spec.HostIPC
+		case sysctl.UserNamespace:
+			shared = pod.Spec.HostUsers == nil || *pod.Spec.HostUsers
+		}
+		if !shared {
+			out[sysctl.NormalizeName(name)] = value
+		}
+	}
+	return out
 }
 
 func privileged(pod *v1.Pod) bool {

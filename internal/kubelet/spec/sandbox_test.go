@@ -84,6 +84,39 @@ func TestHostnameAndSysctls(t *testing.T) {
 	}
 }
 
+// Sysctls of the node are those of a pod in the namespaces that it does not share with
+// the host.
+func TestDefaultSysctls(t *testing.T) {
+	given := map[string]string{"net/core/somaxconn": "1024", "kernel.sem": "250", "fs.mqueue.msg_max": "9", "kernel.domainname": "a", "user.max_user_namespaces": "7"}
+	for name, test := range map[string]struct {
+		spec v1.PodSpec
+		want string
+	}{
+		"own":          {v1.PodSpec{}, "fs.mqueue.msg_max kernel.domainname kernel.sem net.core.somaxconn"},
+		"host network": {v1.PodSpec{HostNetwork: true}, "fs.mqueue.msg_max kernel.sem"},
+		"host IPC":     {v1.PodSpec{HostIPC: true}, "kernel.domainname net.core.somaxconn"},
+		"host users":   {v1.PodSpec{HostUsers: new(true)}, "fs.mqueue.msg_max kernel.domainname kernel.sem net.core.somaxconn"},
+		"own users":    {v1.PodSpec{HostUsers: new(false)}, "fs.mqueue.msg_max kernel.domainname kernel.sem net.core.somaxconn user.max_user_namespaces"},
+	} {
+		got := defaultSysctls(&v1.Pod{Spec: test.spec}, given)
+		if names := strings.Join(slices.Sorted(maps.Keys(got)), " "); names != test.want {
+			t.Errorf("%s: %s, want %s", name, names, test.want)
+		}
+		if value, ok := got["net.core.somaxconn"]; ok && value != "1024" {
+			t.Errorf("%s: net.core.somaxconn is %s", name, value)
+		}
+	}
+	node := &Node{Configuration: &kubeletconfig.KubeletConfiguration{CPUCFSQuota: new(true), DefaultPodSysctls: map[string]string{"net/core/somaxconn": "1024", "kernel.sem": "250"}}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{Sysctls: []v1.Sysctl{{Name: "net.core.somaxconn", Value: "8"}}}}}
+	config, err := Sandbox(pod, node, 0, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := config.GetLinux().GetSysctls(), map[string]string{"net.core.somaxconn": "8", "kernel.sem": "250"}; !maps.Equal(got, want) {
+		t.Errorf("a pod's own go first: %v, want %v", got, want)
+	}
+}
+
 // The identity of a sandbox, the folder of its logs, its ports, and its controls, with the
 // pod's overhead apart.
 func TestSandbox(t *testing.T) {

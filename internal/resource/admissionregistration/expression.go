@@ -1,7 +1,6 @@
 package admissionregistration
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 
@@ -37,7 +36,7 @@ func newCompilers() *compilers {
 	})}
 }
 
-// strategy returns the strategy of a kind with CEL expressions. validate returns
+// strategy returns the strategy of a kind of this group. validate returns
 // everything that is wrong with an object; old is nil if it is a new one.
 func strategy[T resource.Object](validate func(c *compilers, obj, old T) field.ErrorList) resource.Strategy[T] {
 	c := newCompilers()
@@ -45,23 +44,38 @@ func strategy[T resource.Object](validate func(c *compilers, obj, old T) field.E
 		ForbidUnconditionalUpdate: true,
 		Validate: func(r *resource.RequestContext, obj T) field.ErrorList {
 			var none T
-			return append(reserved(r, obj.GetName()), validate(c, obj, none)...)
+			return append(validate(c, obj, none), reserved(r, obj.GetName())...)
 		},
 		ValidateUpdate: func(_ *resource.RequestContext, obj, old T) field.ErrorList {
 			return append(resource.ValidateMetadata(obj, false, validation.NameIsDNSSubdomain), validate(c, obj, old)...)
 		},
+		Warnings: func(_ *resource.RequestContext, obj, _ T) []string { return reservedWarnings(obj.GetName()) },
 	}
 }
 
-// reserved refuses names that only objects in the files of an API server have
-// (KEP-5793). The server reads those in no one's name.
+// staticSuffix ends the names that only objects in the files of an API server
+// have (KEP-5793).
+const (
+	staticSuffix = ".static.k8s.io"
+	nameReserved = `names ending with "` + staticSuffix + `" are reserved for static manifest-based configurations and cannot be managed via the API`
+)
+
+// reserved refuses new objects with the names of those in files. The server
+// reads these in no one's name.
 func reserved(r *resource.RequestContext, name string) field.ErrorList {
-	const suffix = ".static.k8s.io"
-	if r.User == nil || !strings.HasSuffix(name, suffix) || !r.Features.Enabled(feature.ManifestBasedAdmissionControlConfig) {
+	if r.User == nil || !strings.HasSuffix(name, staticSuffix) || !r.Features.Enabled(feature.ManifestBasedAdmissionControlConfig) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), name,
-		fmt.Sprintf("names ending with %q are reserved for static manifest-based configurations and cannot be managed via the API", suffix))}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), name, nameReserved)}
+}
+
+// reservedWarnings warns of an object that is older than the rule or whose
+// server has no files.
+func reservedWarnings(name string) []string {
+	if !strings.HasSuffix(name, staticSuffix) {
+		return nil
+	}
+	return []string{"metadata.name: " + nameReserved}
 }
 
 // withVariables returns a compiler for expressions that refer to variables.

@@ -26,14 +26,12 @@ func MutatingAdmissionPolicyBindings() *resource.Resource {
 		Spec:                    func(b *admissionv1.MutatingAdmissionPolicyBinding) any { return b.Spec },
 		UnqualifiedFinalizers:   true,
 		MetadataUpdateUnchecked: true,
-		Strategy: resource.Strategy[*admissionv1.MutatingAdmissionPolicyBinding]{
-			ForbidUnconditionalUpdate: true,
-			Validate: func(r *resource.RequestContext, b *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {
-				p := field.NewPath("spec")
-				errs := append(reserved(r, b.Name), validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)...)
-				return append(errs, validateMutable(p.Child("matchResources"), b.Spec.MatchResources)...)
-			},
-		},
+		UpdateValidatesAlone:    true,
+		Strategy: strategy(func(_ *compilers, b, _ *admissionv1.MutatingAdmissionPolicyBinding) field.ErrorList {
+			p := field.NewPath("spec")
+			errs := validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+			return append(errs, validateMutable(p.Child("matchResources"), b.Spec.MatchResources)...)
+		}),
 		Table: resource.Table[*admissionv1.MutatingAdmissionPolicyBinding]{
 			Columns: []metav1.TableColumnDefinition{
 				resource.NameColumn(),

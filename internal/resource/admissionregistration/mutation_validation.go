@@ -21,20 +21,20 @@ func validateMutatingPolicy(c *compilers, o, old *admissionv1.MutatingAdmissionP
 	if err != nil {
 		return append(errs, field.InternalError(p, err))
 	}
-	errs = append(errs, validateMatchConditions(p.Child("matchConditions"), s.MatchConditions, c.plain(), v.options, v.stored)...)
-	errs = append(errs, v.validateVariables(p.Child("variables"), s.Variables)...)
-	if s.ReinvocationPolicy == "" {
-		errs = append(errs, field.Required(p.Child("reinvocationPolicy"), ""))
-	} else {
-		errs = append(errs, validators.OneOf(p.Child("reinvocationPolicy"), s.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy, admissionv1.IfNeededReinvocationPolicy)...)
+	if old == nil || !sameConditions(s.ParamKind, old.Spec.ParamKind, s.MatchConditions, old.Spec.MatchConditions) {
+		errs = append(errs, validateMatchConditions(p.Child("matchConditions"), s.MatchConditions, c.plain(), v.options, v.stored)...)
 	}
+	errs = append(errs, v.validateVariables(p.Child("variables"), s.Variables)...)
 	if len(s.Mutations) == 0 {
 		errs = append(errs, field.Required(p.Child("mutations"), "mutations must contain at least one item"))
 	}
 	for i := range s.Mutations {
 		errs = append(errs, v.validateMutation(p.Child("mutations").Index(i), &s.Mutations[i])...)
 	}
-	return errs
+	if s.ReinvocationPolicy == "" {
+		return append(errs, field.Required(p.Child("reinvocationPolicy"), ""))
+	}
+	return append(errs, validators.OneOf(p.Child("reinvocationPolicy"), s.ReinvocationPolicy, admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
 }
 
 // validateMutable refuses rules that match deletions, which cannot be mutated.

@@ -68,3 +68,26 @@ func TestReservedNames(t *testing.T) {
 		}
 	}
 }
+
+// TestUpdateOfAReservedName checks that an object that has such a name already
+// can change, with a warning.
+func TestUpdateOfAReservedName(t *testing.T) {
+	r := admissionregistration.ValidatingAdmissionPolicyBindings()
+	old := &admissionv1.ValidatingAdmissionPolicyBinding{Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: "p", ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+	}}
+	old.Name, old.ResourceVersion = "p.static.k8s.io", "1"
+	changed := old.DeepCopy()
+	changed.Spec.ValidationActions[0] = admissionv1.Warn
+	request := &resource.RequestContext{User: &user.DefaultInfo{Name: "alice"}}
+	if errs := resourcetest.BeforeUpdate(r, request, changed, old); len(errs) > 0 {
+		t.Errorf("refused: %v", errs)
+	}
+	warnings := r.Strategy.Warnings(request, changed, old)
+	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], `metadata.name: names ending with ".static.k8s.io" are reserved`) {
+		t.Errorf("warnings %q", warnings)
+	}
+	if got := r.Strategy.Warnings(request, &admissionv1.ValidatingAdmissionPolicyBinding{}, nil); len(got) > 0 {
+		t.Errorf("warnings of another name: %q", got)
+	}
+}

@@ -2,6 +2,7 @@ package admissionregistration
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	celgo "github.com/google/cel-go/cel"
@@ -12,6 +13,7 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
@@ -93,9 +95,9 @@ func (v *policy) validateValidation(p *field.Path, r *admissionv1.Validation) fi
 	at := p.Child("message")
 	switch {
 	case r.Message != "" && message == "":
-		errs = append(errs, field.Invalid(at, r.Message, "message must be non-empty if specified"))
+		errs = append(errs, field.Invalid(at, r.Message, "must be non-empty if specified"))
 	case strings.ContainsAny(message, "\n\r"):
-		errs = append(errs, field.Invalid(at, r.Message, "message must not contain line breaks"))
+		errs = append(errs, field.Invalid(at, r.Message, "must not contain line breaks"))
 	}
 	if r.Reason != nil {
 		errs = append(errs, validators.OneOf(p.Child("reason"), *r.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)...)
@@ -192,7 +194,9 @@ func validateValidatingPolicy(c *compilers, o, old *admissionv1.ValidatingAdmiss
 	if err != nil {
 		return append(errs, field.InternalError(p, err))
 	}
-	errs = append(errs, validateMatchConditions(p.Child("matchConditions"), s.MatchConditions, c.plain(), v.options, v.stored)...)
+	if old == nil || !sameConditions(s.ParamKind, old.Spec.ParamKind, s.MatchConditions, old.Spec.MatchConditions) {
+		errs = append(errs, validateMatchConditions(p.Child("matchConditions"), s.MatchConditions, c.plain(), v.options, v.stored)...)
+	}
 	errs = append(errs, v.validateVariables(p.Child("variables"), s.Variables)...)
 	if len(s.Validations) == 0 && len(s.AuditAnnotations) == 0 {
 		const missing = "validations or auditAnnotations must contain at least one item"
@@ -202,6 +206,12 @@ func validateValidatingPolicy(c *compilers, o, old *admissionv1.ValidatingAdmiss
 		errs = append(errs, v.validateValidation(p.Child("validations").Index(i), &s.Validations[i])...)
 	}
 	return append(errs, v.validateAnnotations(p.Child("auditAnnotations"), o.Name, s.AuditAnnotations)...)
+}
+
+// sameConditions says that an update of a policy changes neither its conditions
+// nor what they can refer to, so that they are not checked again.
+func sameConditions(kind, oldKind *admissionv1.ParamKind, conditions, old []admissionv1.MatchCondition) bool {
+	return ptr.Equal(kind, oldKind) && slices.Equal(conditions, old)
 }
 
 func validatingExpressions(o *admissionv1.ValidatingAdmissionPolicy) sets.Set[string] {

@@ -99,7 +99,6 @@ func validateNamedRules(p *field.Path, rules []admissionv1.NamedRuleWithOperatio
 	var errs field.ErrorList
 	for i := range rules {
 		at, names := p.Index(i), sets.New[string]()
-		errs = append(errs, validateRuleWithOperations(at, &rules[i].RuleWithOperations)...)
 		for k, name := range rules[i].ResourceNames {
 			for _, problem := range content.IsPathSegmentName(name) {
 				errs = append(errs, field.Invalid(at.Child("resourceNames").Index(k), name, problem))
@@ -109,6 +108,7 @@ func validateNamedRules(p *field.Path, rules []admissionv1.NamedRuleWithOperatio
 			}
 			names.Insert(name)
 		}
+		errs = append(errs, validateRuleWithOperations(at, &rules[i].RuleWithOperations)...)
 	}
 	return errs
 }

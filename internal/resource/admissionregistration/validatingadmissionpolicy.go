@@ -29,6 +29,7 @@ func ValidatingAdmissionPolicies() *resource.Resource {
 			Copy:          func(p, from *admissionv1.ValidatingAdmissionPolicy) { p.Status = from.Status },
 			KeepsMetadata: true,
 			Validate:      validatePolicyStatus,
+			Warnings:      func(p *admissionv1.ValidatingAdmissionPolicy) []string { return reservedWarnings(p.Name) },
 		},
 		UnqualifiedFinalizers:   true,
 		MetadataUpdateUnchecked: true,

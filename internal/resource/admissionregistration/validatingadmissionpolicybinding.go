@@ -26,14 +26,12 @@ func ValidatingAdmissionPolicyBindings() *resource.Resource {
 		Spec:                    func(b *admissionv1.ValidatingAdmissionPolicyBinding) any { return b.Spec },
 		UnqualifiedFinalizers:   true,
 		MetadataUpdateUnchecked: true,
-		Strategy: resource.Strategy[*admissionv1.ValidatingAdmissionPolicyBinding]{
-			ForbidUnconditionalUpdate: true,
-			Validate: func(r *resource.RequestContext, b *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
-				p := field.NewPath("spec")
-				errs := append(reserved(r, b.Name), validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)...)
-				return append(errs, validateActions(p.Child("validationActions"), b.Spec.ValidationActions)...)
-			},
-		},
+		UpdateValidatesAlone:    true,
+		Strategy: strategy(func(_ *compilers, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
+			p := field.NewPath("spec")
+			errs := validateBinding(p, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+			return append(errs, validateActions(p.Child("validationActions"), b.Spec.ValidationActions)...)
+		}),
 		Table: resource.Table[*admissionv1.ValidatingAdmissionPolicyBinding]{
 			Columns: []metav1.TableColumnDefinition{
 				resource.NameColumn(),

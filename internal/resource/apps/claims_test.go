@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -39,7 +40,7 @@ func TestClaimTemplates(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := ""
-		if err := validateIdentity(&set).ToAggregate(); err != nil {
+		if err := validateClaimTemplates(field.NewPath("spec", "volumeClaimTemplates"), set.Spec.VolumeClaimTemplates).ToAggregate(); err != nil {
 			got = err.Error()
 		}
 		if got != c.want {

@@ -2,6 +2,7 @@ package apps
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -49,15 +50,27 @@ func controllerRevisionRow(r *appsv1.ControllerRevision, now time.Time) []any {
 }
 
 func validateControllerRevision(_ *resource.RequestContext, r *appsv1.ControllerRevision) field.ErrorList {
-	var errs field.ErrorList
+	errs := validators.Nonnegative(field.NewPath("revision"), r.Revision)
 	if r.Data.Object == nil {
-		var object map[string]any
-		switch p := field.NewPath("data"); {
-		case len(r.Data.Raw) == 0:
-			errs = append(errs, field.Required(p, "data is mandatory"))
-		case json.Unmarshal(r.Data.Raw, &object) != nil:
-			errs = append(errs, field.Required(p, "data must be a valid JSON object"))
-		}
+		errs = append(errs, validateRevisionData(field.NewPath("data"), r.Data.Raw)...)
 	}
-	return append(errs, validators.Nonnegative(field.NewPath("revision"), r.Revision)...)
+	return errs
+}
+
+// validateRevisionData requires a JSON object.
+func validateRevisionData(p *field.Path, raw []byte) field.ErrorList {
+	if len(raw) == 0 {
+		return field.ErrorList{field.Required(p, "data is mandatory")}
+	}
+	var data any
+	if err := json.Unmarshal(raw, &data); err != nil {
+		return field.ErrorList{field.Invalid(p, "<value omitted>", fmt.Sprintf("error parsing data: %v", err))}
+	}
+	if data == nil {
+		return field.ErrorList{field.Required(p, "data is mandatory")}
+	}
+	if _, object := data.(map[string]any); !object {
+		return field.ErrorList{field.Required(p, "data must be a valid JSON object")}
+	}
+	return nil
 }

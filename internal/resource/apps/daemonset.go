@@ -22,10 +22,17 @@ func DaemonSets() *resource.Resource {
 	return resource.Define(resource.Definition[appsv1.DaemonSet, *appsv1.DaemonSet]{
 		GroupVersion: appsv1.SchemeGroupVersion,
 		Names:        resource.Names{Kind: "DaemonSet", Plural: "daemonsets", ShortNames: []string{"ds"}, Categories: []string{"all"}},
-		Default:      defaultDaemonSet,
-		Spec:         func(d *appsv1.DaemonSet) any { return d.Spec },
+		Undecodable: func(d *appsv1.DaemonSet) error {
+			_, err := templateGeneration(d)
+			return err
+		},
+		Default: defaultDaemonSet,
+		Spec:    func(d *appsv1.DaemonSet) any { return d.Spec },
 		Status: resource.Status[*appsv1.DaemonSet]{
-			Copy:     func(d, from *appsv1.DaemonSet) { d.Status = from.Status },
+			Copy: func(d, from *appsv1.DaemonSet) { d.Status = from.Status },
+			Prepare: func(_ *resource.RequestContext, d, old *appsv1.DaemonSet) {
+				keepTemplateGeneration(d, old)
+			},
 			Validate: validateDaemonSetStatus,
 		},
 		UpdateValidatesAlone: true,

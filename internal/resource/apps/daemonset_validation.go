@@ -6,14 +6,31 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// setTemplateGeneration writes the generation of the template to the
-// annotation that older clients read.
+// templateGeneration returns the generation of the template in the annotation that older
+// clients read, 0 without one.
+func templateGeneration(d *appsv1.DaemonSet) (int64, error) {
+	text, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]
+	if !ok {
+		return 0, nil
+	}
+	return strconv.ParseInt(text, 10, 64)
+}
+
+// keepTemplateGeneration sets the annotation to that of old: it is a part of the spec.
+func keepTemplateGeneration(d, old *appsv1.DaemonSet) {
+	if n, err := templateGeneration(old); err == nil {
+		setTemplateGeneration(d, n)
+	}
+}
+
+// setTemplateGeneration writes the generation of the template to the annotation.
 func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 	if d.Annotations == nil {
 		d.Annotations = map[string]string{}
@@ -22,7 +39,7 @@ func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
 }
 
 func countTemplate(d, old *appsv1.DaemonSet) {
-	n, err := strconv.ParseInt(old.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+	n, err := templateGeneration(old)
 	if err != nil {
 		n = 1
 	}
@@ -34,7 +51,10 @@ func countTemplate(d, old *appsv1.DaemonSet) {
 
 func validateDaemonSet(r *resource.RequestContext, d, old *appsv1.DaemonSet) field.ErrorList {
 	p, s := field.NewPath("spec"), &d.Spec
-	errs := validators.Selector(p.Child("selector"), s.Selector)
+	// Older versions did not check the values of selectors.
+	errs := metav1validation.ValidateLabelSelector(s.Selector, metav1validation.LabelSelectorValidationOptions{
+		AllowInvalidLabelValueInSelector: old != nil && metav1validation.LabelSelectorHasInvalidLabelValue(old.Spec.Selector),
+	}, p.Child("selector"))
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil {
 		errs = append(errs, validateMatch(p.Child("template"), selector, &s.Template)...)
 	}

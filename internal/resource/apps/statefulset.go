@@ -46,7 +46,7 @@ func StatefulSets() *resource.Resource {
 				feature.Drop(r.Features, statefulSetFields(), &o.Spec, &old.Spec)
 			},
 			Validate: func(r *resource.RequestContext, o *appsv1.StatefulSet) field.ErrorList {
-				return append(validateIdentity(o), validateStatefulSet(r, o, nil)...)
+				return validateStatefulSet(r, o, nil)
 			},
 			ValidateUpdate: validateStatefulSetUpdate,
 			Warnings: func(_ *resource.RequestContext, o, old *appsv1.StatefulSet) []string {

@@ -3,7 +3,6 @@ package apps
 import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -15,6 +14,8 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
+// validateStatefulSet checks a StatefulSet. What an update cannot change is checked only
+// without old.
 func validateStatefulSet(r *resource.RequestContext, s, old *appsv1.StatefulSet) field.ErrorList {
 	p, spec := field.NewPath("spec"), &s.Spec
 	var errs field.ErrorList
@@ -32,43 +33,56 @@ func validateStatefulSet(r *resource.RequestContext, s, old *appsv1.StatefulSet)
 		errs = append(errs, validators.OneOf(at.Child("whenDeleted"), retention.WhenDeleted, retain, remove)...)
 		errs = append(errs, validators.OneOf(at.Child("whenScaled"), retention.WhenScaled, retain, remove)...)
 	}
+	if old == nil {
+		errs = append(errs, validateClaimTemplates(p.Child("volumeClaimTemplates"), spec.VolumeClaimTemplates)...)
+	}
 	errs = append(errs, validators.NonnegativePointer(p.Child("replicas"), spec.Replicas)...)
 	errs = append(errs, validators.Nonnegative(p.Child("minReadySeconds"), spec.MinReadySeconds)...)
 	if spec.Ordinals != nil {
 		errs = append(errs, validators.Nonnegative(p.Child("ordinals", "start"), spec.Ordinals.Start)...)
 	}
+	if old == nil && spec.ServiceName != "" {
+		errs = append(errs, validators.Label(p.Child("serviceName"), spec.ServiceName)...)
+	}
 	errs = append(errs, validateSelector(p.Child("selector"), spec.Selector, "statefulset")...)
 	return append(errs, validateStatefulTemplate(r, p, s, old)...)
 }
 
+func validateClaimTemplates(p *field.Path, templates []corev1.PersistentVolumeClaim) field.ErrorList {
+	var errs field.ErrorList
+	for i := range templates {
+		errs = append(errs, volume.ValidateClaimSpec(&templates[i].Spec, p.Index(i).Child("spec"))...)
+	}
+	return errs
+}
+
 func validateStatefulTemplate(r *resource.RequestContext, p *field.Path, s, old *appsv1.StatefulSet) field.ErrorList {
-	template := withClaims(s)
+	template, at := completeTemplate(s), p.Child("template")
 	selector, err := metav1.LabelSelectorAsSelector(s.Spec.Selector)
 	if err != nil {
 		errs := field.ErrorList{field.Invalid(p.Child("selector"), s.Spec.Selector, "")}
-		return append(errs, validateTemplateEnding(p.Child("template", "spec"), &template.Spec, "StatefulSet")...)
+		return append(errs, validateTemplateEnding(at.Child("spec"), &template.Spec, "StatefulSet")...)
 	}
 	errs := field.ErrorList{}
 	if !selector.Empty() {
-		errs = validateMatch(p.Child("template"), selector, template)
+		errs = validateMatch(at, selector, template)
 	}
-	at := p.Child("template")
 	errs = append(errs, metav1validation.ValidateLabels(template.Labels, at.Child("labels"))...)
 	errs = append(errs, validation.ValidateAnnotations(template.Annotations, at.Child("annotations"))...)
-	return append(errs, validateTemplate(r, at, template, statefulSetTemplate(old), "StatefulSet")...)
+	found := validateTemplate(r, at, template, statefulSetTemplate(old), "StatefulSet")
+	if len(found) > 0 && old != nil && old != s && len(validateStatefulSet(r, old, old)) > 0 {
+		found = validateTemplateEnding(at.Child("spec"), &template.Spec, "StatefulSet") // older versions accepted more
+	}
+	return append(errs, found...)
 }
 
-// withClaims returns the template with the volumes that the pods get from
-// their claims.
-func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
-	if len(s.Spec.VolumeClaimTemplates) == 0 {
-		return &s.Spec.Template
-	}
+// completeTemplate returns the template with the volumes that the pods get from their
+// claims, in the place of those with the same names, and without the host name and
+// subdomain, which the controller replaces.
+func completeTemplate(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 	template := s.Spec.Template.DeepCopy()
+	template.Spec.Hostname, template.Spec.Subdomain, template.Spec.Volumes = "", "", nil
 	names := sets.New[string]()
-	for i := range template.Spec.Volumes {
-		names.Insert(template.Spec.Volumes[i].Name)
-	}
 	for i := range s.Spec.VolumeClaimTemplates {
 		name := s.Spec.VolumeClaimTemplates[i].Name
 		if names.Has(name) {
@@ -80,21 +94,12 @@ func withClaims(s *appsv1.StatefulSet) *corev1.PodTemplateSpec {
 			Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &claim},
 		})
 	}
+	for i := range s.Spec.Template.Spec.Volumes {
+		if v := &s.Spec.Template.Spec.Volumes[i]; !names.Has(v.Name) {
+			template.Spec.Volumes = append(template.Spec.Volumes, *v)
+		}
+	}
 	return template
-}
-
-// validateIdentity checks the immutable fields of a StatefulSet.
-func validateIdentity(s *appsv1.StatefulSet) field.ErrorList {
-	var errs field.ErrorList
-	p := field.NewPath("spec")
-	if s.Spec.ServiceName != "" {
-		errs = append(errs, validators.Label(p.Child("serviceName"), s.Spec.ServiceName)...)
-	}
-	for i := range s.Spec.VolumeClaimTemplates {
-		at := p.Child("volumeClaimTemplates").Index(i).Child("spec")
-		errs = append(errs, volume.ValidateClaimSpec(&s.Spec.VolumeClaimTemplates[i].Spec, at)...)
-	}
-	return errs
 }
 
 func validateStatefulStrategy(p *field.Path, s *appsv1.StatefulSetUpdateStrategy) field.ErrorList {
@@ -122,18 +127,14 @@ func validateStatefulStrategy(p *field.Path, s *appsv1.StatefulSetUpdateStrategy
 }
 
 func validateStatefulSetUpdate(r *resource.RequestContext, s, old *appsv1.StatefulSet) field.ErrorList {
+	p, is, was := field.NewPath("spec"), &s.Spec, &old.Spec
 	errs := validateStatefulSet(r, s, old)
-	kept := s.Spec.DeepCopy()
-	kept.Replicas, kept.Ordinals, kept.Template = old.Spec.Replicas, old.Spec.Ordinals, old.Spec.Template
-	kept.UpdateStrategy, kept.RevisionHistoryLimit = old.Spec.UpdateStrategy, old.Spec.RevisionHistoryLimit
-	kept.MinReadySeconds = old.Spec.MinReadySeconds
-	kept.PersistentVolumeClaimRetentionPolicy = old.Spec.PersistentVolumeClaimRetentionPolicy
-	if !equality.Semantic.DeepEqual(kept, &old.Spec) {
-		errs = append(errs, field.Forbidden(field.NewPath("spec"),
-			"updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "+
-				"'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"))
+	errs = append(errs, validators.Immutable(p.Child("selector"), is.Selector, was.Selector)...)
+	if !resource.Equal(is.VolumeClaimTemplates, was.VolumeClaimTemplates) {
+		errs = append(errs, field.Invalid(p.Child("volumeClaimTemplates"), validators.Shown(is.VolumeClaimTemplates), validation.FieldImmutableErrorMsg))
 	}
-	return errs
+	errs = append(errs, validators.Immutable(p.Child("serviceName"), is.ServiceName, was.ServiceName)...)
+	return append(errs, validators.Immutable(p.Child("podManagementPolicy"), is.PodManagementPolicy, was.PodManagementPolicy)...)
 }
 
 func validateStatefulSetStatus(_ *resource.RequestContext, set, old *appsv1.StatefulSet) field.ErrorList {

@@ -16,7 +16,6 @@ import (
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/defaults"
 	"github.com/coracle-io/coracle/internal/resource/printers"
-	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
 const kind = "HorizontalPodAutoscaler"
@@ -40,8 +39,7 @@ func HorizontalPodAutoscalers() *resource.Resource {
 		Status: resource.Status[*autoscalingv2.HorizontalPodAutoscaler]{
 			Copy: func(a, from *autoscalingv2.HorizontalPodAutoscaler) { a.Status = from.Status },
 			Validate: func(_ *resource.RequestContext, a, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
-				errs := validators.Nonnegative(field.NewPath("status", "currentReplicas"), a.Status.CurrentReplicas)
-				return append(errs, validators.Nonnegative(field.NewPath("status", "desiredReplicas"), a.Status.DesiredReplicas)...)
+				return validateStatus(field.NewPath("status"), &a.Status)
 			},
 		},
 		UpdateValidatesAlone: true,

@@ -246,9 +246,6 @@ func validateScaling(p *field.Path, r *autoscalingv2.HPAScalingRules) field.Erro
 		errs = append(errs, validators.OneOf(p.Child("selectPolicy"), *r.SelectPolicy,
 			autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect)...)
 	}
-	if r.Tolerance != nil && r.Tolerance.Sign() < 0 {
-		errs = append(errs, field.Invalid(p.Child("tolerance"), r.Tolerance.String(), "must be greater than or equal to 0"))
-	}
 	policies := p.Child("policies")
 	if len(r.Policies) == 0 {
 		errs = append(errs, field.Required(policies, "must specify at least one Policy"))
@@ -265,5 +262,18 @@ func validateScaling(p *field.Path, r *autoscalingv2.HPAScalingRules) field.Erro
 			errs = append(errs, field.Invalid(at.Child("periodSeconds"), policy.PeriodSeconds, "must be less than or equal to 1800"))
 		}
 	}
+	if r.Tolerance != nil && r.Tolerance.Sign() < 0 {
+		errs = append(errs, field.Invalid(p.Child("tolerance"), r.Tolerance.String(), "must be greater than or equal to 0"))
+	}
 	return errs
+}
+
+func validateStatus(p *field.Path, s *autoscalingv2.HorizontalPodAutoscalerStatus) field.ErrorList {
+	var errs field.ErrorList
+	for i := range s.Conditions {
+		at := p.Child("conditions").Index(i).Child("observedGeneration")
+		errs = append(errs, validators.NonnegativePointer(at, s.Conditions[i].ObservedGeneration)...)
+	}
+	errs = append(errs, validators.Nonnegative(p.Child("currentReplicas"), s.CurrentReplicas)...)
+	return append(errs, validators.Nonnegative(p.Child("desiredReplicas"), s.DesiredReplicas)...)
 }

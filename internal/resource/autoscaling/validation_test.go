@@ -57,3 +57,35 @@ func TestContainerResources(t *testing.T) {
 		}
 	}
 }
+
+// TestStatus checks the numbers of a status.
+func TestStatus(t *testing.T) {
+	observed := func(generations ...int64) autoscalingv2.HorizontalPodAutoscalerStatus {
+		var s autoscalingv2.HorizontalPodAutoscalerStatus
+		for _, g := range generations {
+			s.Conditions = append(s.Conditions, autoscalingv2.HorizontalPodAutoscalerCondition{ObservedGeneration: ptr.To(g)})
+		}
+		return s
+	}
+	for _, test := range []struct {
+		name   string
+		status autoscalingv2.HorizontalPodAutoscalerStatus
+		wrong  []string
+	}{
+		{"nothing", autoscalingv2.HorizontalPodAutoscalerStatus{}, nil},
+		{"generations", observed(0, 5), nil},
+		{"a negative generation", observed(1, -3), []string{"status.conditions[1].observedGeneration"}},
+		{
+			"negative replicas", autoscalingv2.HorizontalPodAutoscalerStatus{CurrentReplicas: -1, DesiredReplicas: -1},
+			[]string{"status.currentReplicas", "status.desiredReplicas"},
+		},
+	} {
+		var wrong []string
+		for _, err := range validateStatus(field.NewPath("status"), &test.status) {
+			wrong = append(wrong, err.Field)
+		}
+		if !slices.Equal(wrong, test.wrong) {
+			t.Errorf("%s: errors at %q, want %q", test.name, wrong, test.wrong)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package batch
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 	"time"
 	_ "time/tzdata" // the zones of CronJobs, for machines without a database of zones
@@ -44,6 +45,9 @@ func validateSchedule(p *field.Path, c, old *batchv1.CronJob) field.ErrorList {
 		return field.ErrorList{field.Required(p, "")}
 	}
 	var errs field.ErrorList
+	if err := parseSchedule(schedule); err != nil {
+		errs = append(errs, field.Invalid(p, schedule, err.Error()))
+	}
 	if strings.Contains(schedule, "TZ") {
 		// A stored schedule may have a time zone in it.
 		if old == nil || !strings.Contains(old.Spec.Schedule, "TZ") {
@@ -51,9 +55,6 @@ func validateSchedule(p *field.Path, c, old *batchv1.CronJob) field.ErrorList {
 		} else if c.Spec.TimeZone != nil {
 			errs = append(errs, field.Invalid(p, schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule"))
 		}
-	}
-	if err := parseSchedule(schedule); err != nil {
-		errs = append(errs, field.Invalid(p, schedule, err.Error()))
 	}
 	return errs
 }
@@ -72,14 +73,23 @@ func validateTimeZone(p *field.Path, zone string) field.ErrorList {
 	if zone == "" {
 		return field.ErrorList{field.Invalid(p, zone, "timeZone must be nil or non-empty string")}
 	}
+	for part := range strings.SplitSeq(zone, "/") {
+		if part == "." || part == ".." || strings.HasPrefix(part, "-") || !zonePart.MatchString(part) {
+			return field.ErrorList{field.Invalid(p, zone, "unknown time zone "+zone)}
+		}
+	}
+	var errs field.ErrorList
 	if strings.EqualFold(zone, "Local") {
-		return field.ErrorList{field.Invalid(p, zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")}
+		errs = append(errs, field.Invalid(p, zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"))
 	}
 	if _, err := time.LoadLocation(zone); err != nil {
-		return field.ErrorList{field.Invalid(p, zone, "unknown time zone "+zone)}
+		errs = append(errs, field.Invalid(p, zone, err.Error()))
 	}
-	return nil
+	return errs
 }
+
+// zonePart is a part of the name of a time zone between slashes.
+var zonePart = regexp.MustCompile(`^[A-Za-z._0-9+-]{1,14}$`)
 
 // validateJobTemplate checks the template of jobs. It has no selector, because
 // jobs get theirs when they are created.

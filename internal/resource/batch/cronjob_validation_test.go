@@ -20,7 +20,7 @@ func TestSchedules(t *testing.T) {
 		{schedule: "* * * *", problems: []string{"expected exactly 5 fields, found 4: [* * * *]"}},
 		{schedule: "TZ=UTC 0 0 * * *", problems: []string{"cannot use TZ or CRON_TZ in schedule, use timeZone field instead"}},
 		{schedule: "TZ=UTC 0 1 * * *", old: "TZ=UTC 0 0 * * *"},
-		{schedule: "TZ=0", problems: []string{"cannot use TZ or CRON_TZ in schedule, use timeZone field instead", "expected 5 fields after the time zone, found none"}},
+		{schedule: "TZ=0", problems: []string{"expected 5 fields after the time zone, found none", "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"}},
 		{schedule: "CRON_TZ=", old: "TZ=UTC 0 0 * * *", problems: []string{"expected 5 fields after the time zone, found none"}},
 	} {
 		t.Run(test.schedule, func(t *testing.T) {
@@ -38,5 +38,27 @@ func TestSchedules(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTimeZones checks names of time zones, also those that a file system would find.
+func TestTimeZones(t *testing.T) {
+	for zone, want := range map[string]string{
+		"UTC": "", "Europe/Berlin": "", "Etc/GMT+1": "", "America/Argentina/ComodRivadavia": "",
+		"":                "timeZone must be nil or non-empty string",
+		"local":           "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
+		"Nowhere/Land":    "unknown time zone Nowhere/Land",
+		"Europe//Berlin":  "unknown time zone Europe//Berlin",
+		"Europe/./Berlin": "unknown time zone Europe/./Berlin",
+		"../Berlin":       "unknown time zone ../Berlin",
+		"Europe/Berlin ":  "unknown time zone Europe/Berlin ",
+	} {
+		got := ""
+		if errs := validateTimeZone(field.NewPath("timeZone"), zone); len(errs) > 0 {
+			got = errs[0].Detail
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", zone, got, want)
+		}
 	}
 }

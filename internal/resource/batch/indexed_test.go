@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,8 +31,12 @@ func TestHostnamesOfIndexedJob(t *testing.T) {
 		{"scaled up", indexed(11), indexed(10), false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			fits := true
-			for _, err := range validateJob(&resource.RequestContext{}, test.job, test.old) {
+			fits, request := true, &resource.RequestContext{}
+			errs := validateJob(request, test.job)
+			if test.old != nil {
+				errs = validateJobUpdate(request, test.job, test.old)
+			}
+			for _, err := range errs {
 				fits = fits && err.Field != "metadata.name"
 			}
 			if fits != test.want {
@@ -48,6 +53,31 @@ func TestManyCompletions(t *testing.T) {
 	const want = "must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index"
 	if len(errs) != 1 || errs[0].Field != "spec.maxFailedIndexes" || errs[0].Detail != want {
 		t.Errorf("got %v, want one error at maxFailedIndexes: %s", errs, want)
+	}
+}
+
+// TestIndexedLimits checks that each limit of an indexed job has its error, in their order.
+func TestIndexedLimits(t *testing.T) {
+	for name, test := range map[string]struct {
+		completions, parallelism, failed, perIndex *int32
+		want                                       []string
+	}{
+		"none":             {ptr.To[int32](3), ptr.To[int32](9), nil, nil, nil},
+		"without a number": {nil, ptr.To[int32](100_001), ptr.To[int32](100_001), nil, []string{"completions", "parallelism", "maxFailedIndexes"}},
+		"failed":           {ptr.To[int32](3), nil, ptr.To[int32](100_001), ptr.To[int32](1), []string{"maxFailedIndexes", "maxFailedIndexes"}},
+		"negative":         {ptr.To[int32](-1), nil, ptr.To[int32](0), ptr.To[int32](1), []string{"maxFailedIndexes"}},
+		"many":             {ptr.To[int32](100_001), ptr.To[int32](10_001), nil, ptr.To[int32](1), []string{"maxFailedIndexes", "parallelism"}},
+		"many, failed":     {ptr.To[int32](100_001), ptr.To[int32](10_001), ptr.To[int32](10_001), ptr.To[int32](1), []string{"parallelism", "maxFailedIndexes"}},
+		"many, unlimited":  {ptr.To[int32](100_001), ptr.To[int32](10_001), nil, nil, nil},
+	} {
+		s := &batchv1.JobSpec{Completions: test.completions, Parallelism: test.parallelism, MaxFailedIndexes: test.failed, BackoffLimitPerIndex: test.perIndex}
+		var got []string
+		for _, err := range validateIndexed(nil, s) {
+			got = append(got, err.Field)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: errors of %q, want %q", name, got, test.want)
+		}
 	}
 }
 

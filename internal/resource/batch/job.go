@@ -39,7 +39,7 @@ func Jobs() *resource.Resource {
 				pod.DropDisabledTemplateFields(r.Features, &j.Spec.Template, &old.Spec.Template)
 				feature.Drop(r.Features, jobFields(), &j.Spec, &old.Spec)
 			},
-			Validate:       func(r *resource.RequestContext, j *batchv1.Job) field.ErrorList { return validateJob(r, j, nil) },
+			Validate:       validateJob,
 			ValidateUpdate: validateJobUpdate,
 			Warnings: func(_ *resource.RequestContext, j, old *batchv1.Job) []string {
 				if old == nil {

@@ -69,10 +69,9 @@ func selectOwnPods(j *batchv1.Job) {
 	}
 }
 
-// validateOwnPods checks that a job without manual selector selects its own
-// pods. A job of a version that did not know the labels with a domain, which old
-// lacks, needs none.
-func validateOwnPods(j, old *batchv1.Job) field.ErrorList {
+// validateOwnPods checks that a new job without manual selector selects its own
+// pods.
+func validateOwnPods(j *batchv1.Job) field.ErrorList {
 	if ptr.Deref(j.Spec.ManualSelector, false) || j.Spec.Selector == nil {
 		return nil
 	}
@@ -81,9 +80,6 @@ func validateOwnPods(j, old *batchv1.Job) field.ErrorList {
 		{legacyJobName, j.Name},
 		{batchv1.ControllerUidLabel, string(j.UID)},
 		{batchv1.JobNameLabel, j.Name},
-	}
-	if old != nil && !hasLabels(old.Spec.Template.Labels, batchv1.ControllerUidLabel, batchv1.JobNameLabel) {
-		expected = expected[:2]
 	}
 	var errs field.ErrorList
 	own := labels.Set{}
@@ -102,15 +98,6 @@ func validateOwnPods(j, old *batchv1.Job) field.ErrorList {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "selector"), j.Spec.Selector, "`selector` not auto-generated"))
 	}
 	return errs
-}
-
-func hasLabels(labels map[string]string, keys ...string) bool {
-	for _, key := range keys {
-		if _, has := labels[key]; !has {
-			return false
-		}
-	}
-	return true
 }
 
 // validateJobSelector checks a selector. Values that are no labels are accepted if old has

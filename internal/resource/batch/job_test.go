@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
 
 func TestCountIndexes(t *testing.T) {
@@ -96,12 +98,12 @@ func TestOwnPods(t *testing.T) {
 			t.Errorf("label %s of the job is %q, want %q", key, got, want)
 		}
 	}
-	if errs := validateOwnPods(j, nil); len(errs) > 0 {
+	if errs := validateOwnPods(j); len(errs) > 0 {
 		t.Errorf("own selector refused: %v", errs)
 	}
 
 	j.Spec.Selector.MatchLabels["batch.kubernetes.io/controller-uid"] = "other"
-	if errs := validateOwnPods(j, nil); len(errs) != 1 {
+	if errs := validateOwnPods(j); len(errs) != 1 {
 		t.Errorf("a selector of another job's pods: %v, want one error", errs)
 	}
 }
@@ -128,7 +130,7 @@ func TestOwnLabels(t *testing.T) {
 			if got := len(j.Spec.Template.Labels); got != 4 {
 				t.Errorf("labels of the template: %v, want 4", j.Spec.Template.Labels)
 			}
-			if errs := validateOwnPods(j, nil); len(errs) != test.errors {
+			if errs := validateOwnPods(j); len(errs) != test.errors {
 				t.Errorf("got %v, want %d errors", errs, test.errors)
 			}
 		})
@@ -144,17 +146,50 @@ func TestJobsOfOlderVersions(t *testing.T) {
 		MatchLabels:      map[string]string{"controller-uid": "u"},
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"no label"}}},
 	}
-	p := field.NewPath("spec")
-	if errs := append(validateOwnPods(old, old), validateJobSelector(p, &old.Spec, &old.Spec)...); len(errs) > 0 {
+	old.Namespace, old.ResourceVersion, old.CreationTimestamp = "default", "1", metav1.Unix(1_800_000_000, 0)
+	old.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	old.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
+	defaultJob(old)
+	next := old.DeepCopy()
+	next.Spec.ActiveDeadlineSeconds = ptr.To[int64](7)
+	if errs := resourcetest.BeforeUpdate(Jobs(), &resource.RequestContext{Namespace: "default"}, next, old); len(errs) > 0 {
 		t.Errorf("an update: %v", errs)
 	}
-	if errs := append(validateOwnPods(old, nil), validateJobSelector(p, &old.Spec, nil)...); len(errs) != 3 {
+	if errs := append(validateOwnPods(old), validateJobSelector(field.NewPath("spec"), &old.Spec, nil)...); len(errs) != 3 {
 		t.Errorf("a new job: %v, want 3 errors: two labels, and a value", errs)
 	}
-	known := old.DeepCopy()
-	known.Spec.Template.Labels[batchv1.ControllerUidLabel], known.Spec.Template.Labels[batchv1.JobNameLabel] = "u", "j"
-	if errs := validateOwnPods(old, known); len(errs) != 2 {
-		t.Errorf("an update that drops the labels: %v, want 2 errors", errs)
+}
+
+// TestJobUpdateErrors checks that an update gives each error once, and which labels of the
+// template of a suspended job can change: those that its selector does not have.
+func TestJobUpdateErrors(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(j *batchv1.Job)
+		want   []string
+	}{
+		"deadline":  {func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = ptr.To[int64](-1) }, []string{"spec.activeDeadlineSeconds"}},
+		"label":     {func(j *batchv1.Job) { j.Labels = map[string]string{"a": "no label"} }, []string{"metadata.labels", "metadata.labels", "metadata.labels"}},
+		"job name":  {change: func(j *batchv1.Job) { j.Spec.Template.Labels[batchv1.JobNameLabel] = "other" }},
+		"own label": {func(j *batchv1.Job) { j.Spec.Template.Labels[batchv1.ControllerUidLabel] = "other" }, []string{"spec.template.metadata.labels"}},
+	} {
+		old := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "default", UID: "u", CreationTimestamp: metav1.Unix(1_800_000_000, 0)}}
+		old.Spec.Suspend = ptr.To(true)
+		old.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+		old.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
+		defaultJob(old)
+		if errs := resourcetest.BeforeCreate(Jobs(), &resource.RequestContext{Namespace: "default"}, old); len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		old.ResourceVersion = "1"
+		next := old.DeepCopy()
+		test.change(next)
+		var got []string
+		for _, err := range resourcetest.BeforeUpdate(Jobs(), &resource.RequestContext{Namespace: "default"}, next, old) {
+			got = append(got, err.Field)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: errors of %q, want %q", name, got, test.want)
+		}
 	}
 }
 

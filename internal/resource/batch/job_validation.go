@@ -27,28 +27,26 @@ const (
 	maxManagedBy          = 63
 )
 
-func validateJob(r *resource.RequestContext, j, old *batchv1.Job) field.ErrorList {
-	var before *batchv1.JobSpec
-	if old != nil {
-		before = &old.Spec
-	}
+// validateJob checks a new job.
+func validateJob(r *resource.RequestContext, j *batchv1.Job) field.ErrorList {
 	p := field.NewPath("spec")
-	errs := validateOwnPods(j, old)
-	errs = append(errs, validateJobSpec(r, p, &j.Spec, before)...)
-	errs = append(errs, validateJobSelector(p, &j.Spec, before)...)
-	if scheduling := p.Child("scheduling"); before == nil {
-		errs = append(errs, validateScheduling(declarative.Create(), scheduling, j.Spec.Scheduling, nil)...)
-	} else {
-		errs = append(errs, validateScheduling(declarative.Update(), scheduling, j.Spec.Scheduling, before.Scheduling)...)
+	errs := validateOwnPods(j)
+	errs = append(errs, validateJobSpec(r, p, &j.Spec, nil)...)
+	errs = append(errs, validateJobSelector(p, &j.Spec, nil)...)
+	errs = append(errs, validateScheduling(declarative.Create(), p.Child("scheduling"), j.Spec.Scheduling, nil)...)
+	return append(errs, validateHostnames(j)...)
+}
+
+// validateHostnames checks that the pods of an indexed job can have host names.
+func validateHostnames(j *batchv1.Job) field.ErrorList {
+	if ptr.Deref(j.Spec.CompletionMode, "") != batchv1.IndexedCompletion || ptr.Deref(j.Spec.Completions, 0) <= 0 {
+		return nil
 	}
-	if ptr.Deref(j.Spec.CompletionMode, "") == batchv1.IndexedCompletion && ptr.Deref(j.Spec.Completions, 0) > 0 {
-		pod := fmt.Sprintf("%s-%d", j.Name, *j.Spec.Completions-1)
-		if problems := validation.NameIsDNSLabel(pod, false); len(problems) > 0 {
-			errs = append(errs, field.Invalid(field.NewPath("metadata").Child("name"), j.Name,
-				fmt.Sprintf("will not able to create pod with invalid DNS label: %s", pod)))
-		}
+	last := fmt.Sprintf("%s-%d", j.Name, *j.Spec.Completions-1)
+	if len(validation.NameIsDNSLabel(last, false)) == 0 {
+		return nil
 	}
-	return errs
+	return field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), j.Name, "will not able to create pod with invalid DNS label: "+last)}
 }
 
 func validateJobSpec(r *resource.RequestContext, p *field.Path, s, old *batchv1.JobSpec) field.ErrorList {
@@ -99,37 +97,33 @@ func validateJobSpec(r *resource.RequestContext, p *field.Path, s, old *batchv1.
 }
 
 func validateIndexed(p *field.Path, s *batchv1.JobSpec) field.ErrorList {
-	if s.Completions == nil {
-		return field.ErrorList{field.Required(p.Child("completions"), "when completion mode is Indexed")}
-	}
 	var errs field.ErrorList
-	parallelism := ptr.Deref(s.Parallelism, 0)
+	if s.Completions == nil {
+		errs = append(errs, field.Required(p.Child("completions"), "when completion mode is Indexed"))
+	}
+	completions, parallelism, failed := ptr.Deref(s.Completions, 0), ptr.Deref(s.Parallelism, 0), ptr.Deref(s.MaxFailedIndexes, 0)
+	at, most := p.Child("maxFailedIndexes"), "must be less than or equal to %d"
 	if parallelism > maxIndexedParallelism {
-		errs = append(errs, field.Invalid(p.Child("parallelism"), parallelism,
-			fmt.Sprintf("must be less than or equal to %d when completion mode is Indexed", maxIndexedParallelism)))
+		errs = append(errs, field.Invalid(p.Child("parallelism"), parallelism, fmt.Sprintf(most+" when completion mode is Indexed", maxIndexedParallelism)))
 	}
-	at := p.Child("maxFailedIndexes")
-	if failed := s.MaxFailedIndexes; failed != nil {
-		if *failed > *s.Completions {
-			errs = append(errs, field.Invalid(at, *failed, "must be less than or equal to completions"))
-		}
-		if *failed > maxFailedIndexes {
-			errs = append(errs, field.Invalid(at, *failed, fmt.Sprintf("must be less than or equal to %d", maxFailedIndexes)))
-		}
+	if s.Completions != nil && s.MaxFailedIndexes != nil && failed > completions {
+		errs = append(errs, field.Invalid(at, failed, "must be less than or equal to completions"))
 	}
-	if s.BackoffLimitPerIndex == nil || *s.Completions <= manyCompletions {
+	if failed > maxFailedIndexes {
+		errs = append(errs, field.Invalid(at, failed, fmt.Sprintf(most, maxFailedIndexes)))
+	}
+	if s.BackoffLimitPerIndex == nil || completions <= manyCompletions {
 		return errs
 	}
-	switch {
-	case s.MaxFailedIndexes == nil:
+	most += " when completions are above %d and used with backoff limit per index"
+	if s.MaxFailedIndexes == nil {
 		errs = append(errs, field.Required(at, fmt.Sprintf("must be specified when completions is above %d", manyCompletions)))
-	case *s.MaxFailedIndexes > maxFailedOfMany:
-		errs = append(errs, field.Invalid(at, *s.MaxFailedIndexes,
-			fmt.Sprintf("must be less than or equal to %d when completions are above %d and used with backoff limit per index", maxFailedOfMany, manyCompletions)))
 	}
 	if parallelism > maxParallelismOfMany {
-		errs = append(errs, field.Invalid(p.Child("parallelism"), parallelism,
-			fmt.Sprintf("must be less than or equal to %d when completions are above %d and used with backoff limit per index", maxParallelismOfMany, manyCompletions)))
+		errs = append(errs, field.Invalid(p.Child("parallelism"), parallelism, fmt.Sprintf(most, maxParallelismOfMany, manyCompletions)))
+	}
+	if failed > maxFailedOfMany {
+		errs = append(errs, field.Invalid(at, failed, fmt.Sprintf(most, maxFailedOfMany, manyCompletions)))
 	}
 	return errs
 }
@@ -165,11 +159,7 @@ func validateJobTemplateSpec(r *resource.RequestContext, p *field.Path, s, old *
 
 func validateJobUpdate(r *resource.RequestContext, j, old *batchv1.Job) field.ErrorList {
 	p, s, before := field.NewPath("spec"), &j.Spec, &old.Spec
-	errs := resource.ValidateNamedMetadata(j, true, pod.ValidateName)
-	errs = append(errs, validateJob(r, j, old)...)
-	// Upstream reports each error of the spec twice: for the new job, and for
-	// the change.
-	errs = append(errs, validateJobSpec(r, p, s, before)...)
+	errs := validateJobSpec(r, p, s, before)
 	errs = append(errs, validateJobSelector(p, s, before)...)
 	errs = append(errs, validateCompletionsUpdate(p.Child("completions"), s, before)...)
 	errs = append(errs, validators.Immutable(p.Child("selector"), s.Selector, before.Selector)...)
@@ -183,7 +173,8 @@ func validateJobUpdate(r *resource.RequestContext, j, old *batchv1.Job) field.Er
 	if !equality.Semantic.DeepEqual(s.SuccessPolicy, before.SuccessPolicy) {
 		errs = append(errs, field.Invalid(p.Child("successPolicy"), validators.Shown(s.SuccessPolicy), validation.FieldImmutableErrorMsg))
 	}
-	return errs
+	errs = append(errs, validateScheduling(declarative.Update(), p.Child("scheduling"), s.Scheduling, before.Scheduling)...)
+	return append(errs, validateHostnames(j)...)
 }
 
 // validateCompletionsUpdate allows an indexed job to be scaled: completions

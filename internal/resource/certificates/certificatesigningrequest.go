@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/printers"
@@ -31,11 +32,17 @@ func CertificateSigningRequests() *resource.Resource {
 			Prepare:  prepareSigned,
 			Validate: validateSigned,
 		},
+		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*certificatesv1.CertificateSigningRequest]{
 			PrepareForCreate: prepareSigningRequest,
 			PrepareForUpdate: func(_ *resource.RequestContext, c, old *certificatesv1.CertificateSigningRequest) { c.Spec = old.Spec },
-			Validate:         validateSigningRequest,
-			ValidateName:     resource.NameIsPathSegment,
+			Validate: func(_ *resource.RequestContext, c *certificatesv1.CertificateSigningRequest) field.ErrorList {
+				return validateSigningRequest(c, leniency{})
+			},
+			ValidateUpdate: func(_ *resource.RequestContext, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+				return validateWhole(c, old)
+			},
+			ValidateName: resource.NameIsPathSegment,
 		},
 		Table: resource.Table[*certificatesv1.CertificateSigningRequest]{
 			Columns: []metav1.TableColumnDefinition{

@@ -112,16 +112,16 @@ func validateOutcome(p *field.Path, conditions []metav1.Condition) field.ErrorLi
 // fields that repeat the certificate's times.
 func validateIssued(p *field.Path, c *certificatesv1.PodCertificateRequest, now time.Time) field.ErrorList {
 	s, chain := &c.Status, p.Child("certificateChain")
-	leaf, errs := parseChain(chain, s.CertificateChain)
-	if len(errs) > 0 {
+	leaf, rest, errs := parseLeaf(chain, s.CertificateChain)
+	if leaf == nil {
 		return errs
 	}
 	request, err := x509.ParseCertificateRequest(c.Spec.StubPKCS10Request)
 	if err != nil {
-		return field.ErrorList{field.Invalid(field.NewPath("spec", "stubPKCS10Request"), c.Spec.StubPKCS10Request, "must be a valid PKCS#10 certificate signing request")}
+		return append(errs, field.Invalid(field.NewPath("spec", "stubPKCS10Request"), field.OmitValueType{}, notPKCS10))
 	}
 	if key, ok := request.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !key.Equal(leaf.PublicKey) {
-		return field.ErrorList{field.Invalid(chain, s.CertificateChain, "leaf certificate was not issued to the requested public key")}
+		return append(errs, field.Invalid(chain, s.CertificateChain, "leaf certificate was not issued to the requested public key"))
 	}
 	notBefore, notAfter, refresh := p.Child("notBefore"), p.Child("notAfter"), p.Child("beginRefreshAt")
 	if s.NotBefore == nil {
@@ -157,37 +157,45 @@ func validateIssued(p *field.Path, c *certificatesv1.PodCertificateRequest, now 
 			return field.ErrorList{field.Invalid(mismatch.path, mismatch.value, mismatch.detail)}
 		}
 	}
-	return nil
+	return validateIntermediates(chain, s.CertificateChain, rest)
 }
 
-// parseChain returns the first certificate of a chain in PEM, and the errors
-// in it or in the following ones.
-func parseChain(p *field.Path, chain string) (*x509.Certificate, field.ErrorList) {
-	refuse := func(detail string) (*x509.Certificate, field.ErrorList) {
-		return nil, field.ErrorList{field.Invalid(p, chain, detail)}
+const otherBlock = "issued certificate chain must consist entirely of CERTIFICATE PEM blocks"
+
+// parseLeaf returns the first certificate of a chain in PEM, unless it cannot be
+// parsed, and what follows it.
+func parseLeaf(p *field.Path, chain string) (leaf *x509.Certificate, rest []byte, errs field.ErrorList) {
+	refuse := func(detail string) (*x509.Certificate, []byte, field.ErrorList) {
+		return nil, nil, field.ErrorList{field.Invalid(p, chain, detail)}
 	}
 	if len(chain) > maxCertificateChain {
-		return nil, field.ErrorList{field.TooLong(p, chain, maxCertificateChain)}
+		return nil, nil, field.ErrorList{field.TooLong(p, chain, maxCertificateChain)}
 	}
-	var leaf *x509.Certificate
-	for block, rest := pem.Decode([]byte(chain)); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			return refuse("issued certificate chain must consist entirely of CERTIFICATE PEM blocks")
-		}
-		parsed, err := x509.ParseCertificate(block.Bytes)
-		switch {
-		case err == nil && leaf == nil:
-			leaf = parsed
-		case err != nil && leaf == nil:
-			return refuse("leaf certificate does not parse as valid X.509")
-		case err != nil:
-			return refuse("intermediate certificate does not parse as valid X.509")
-		}
-	}
-	if leaf == nil {
+	block, rest := pem.Decode([]byte(chain))
+	switch {
+	case block == nil:
 		return refuse("issued certificate chain must contain at least one certificate")
+	case block.Type != "CERTIFICATE":
+		return refuse(otherBlock)
 	}
-	return leaf, validateLeafNames(p, leaf)
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return refuse("leaf certificate does not parse as valid X.509")
+	}
+	return leaf, rest, validateLeafNames(p, leaf)
+}
+
+// validateIntermediates checks what follows the first certificate of a chain.
+func validateIntermediates(p *field.Path, chain string, rest []byte) field.ErrorList {
+	for block, rest := pem.Decode(rest); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			return field.ErrorList{field.Invalid(p, chain, otherBlock)}
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return field.ErrorList{field.Invalid(p, chain, "intermediate certificate does not parse as valid X.509")}
+		}
+	}
+	return nil
 }
 
 func validateLeafNames(p *field.Path, leaf *x509.Certificate) field.ErrorList {

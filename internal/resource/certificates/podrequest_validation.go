@@ -55,8 +55,14 @@ func validatePodRequest(_ *resource.RequestContext, r *certificatesv1.PodCertifi
 	case *e < minPodExpiration || *e > longest:
 		errs = append(errs, field.Invalid(expiration, *e, fmt.Sprintf("must be in the range [%d, %d]", minPodExpiration, longest)))
 	}
+	if len(s.StubPKCS10Request) == 0 {
+		// The other two are fields of an older version.
+		return append(errs, field.Invalid(p, field.OmitValueType{}, "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set"))
+	}
 	return append(errs, validateStubRequest(p.Child("stubPKCS10Request"), s.StubPKCS10Request)...)
 }
+
+const notPKCS10 = "must be a valid PKCS#10 CSR"
 
 // validateStubRequest requires a request that is signed with the key that it
 // contains, and a supported type of key.
@@ -66,7 +72,7 @@ func validateStubRequest(p *field.Path, data []byte) field.ErrorList {
 	}
 	request, err := x509.ParseCertificateRequest(data)
 	if err != nil {
-		return field.ErrorList{field.Invalid(p, data, "must be a valid PKCS#10 certificate signing request")}
+		return field.ErrorList{field.Invalid(p, field.OmitValueType{}, notPKCS10)}
 	}
 	switch key := request.PublicKey.(type) {
 	case ed25519.PublicKey:
@@ -79,10 +85,10 @@ func validateStubRequest(p *field.Path, data []byte) field.ErrorList {
 			return field.ErrorList{field.Invalid(p, fmt.Sprintf("%d-bit modulus", bits), "RSA keys must have modulus size 3072 or 4096")}
 		}
 	default:
-		return field.ErrorList{field.Invalid(p, data, "unknown public key type; supported types are Ed25519, ECDSA, and RSA")}
+		return field.ErrorList{field.Invalid(p, field.OmitValueType{}, "unknown public key type; supported types are Ed25519, ECDSA, and RSA")}
 	}
 	if err := request.CheckSignature(); err != nil {
-		return field.ErrorList{field.Invalid(p, field.OmitValueType{}, "could not verify proof-of-possession signature")}
+		return field.ErrorList{field.Invalid(p, field.OmitValueType{}, "invalid signature")}
 	}
 	return nil
 }

@@ -53,7 +53,35 @@ func keyUsages() []certificatesv1.KeyUsage {
 	}
 }
 
-func validateSigningRequest(_ *resource.RequestContext, c *certificatesv1.CertificateSigningRequest) field.ErrorList {
+// leniency is what an update may leave in a request, because older versions have
+// stored it.
+type leniency struct {
+	unknownUsages, repeatedUsages bool
+	legacySigner                  bool
+	emptyTypes, repeatedTypes     bool // of conditions
+	certificate                   bool // whatever it is
+}
+
+func lenientAbout(c, old *certificatesv1.CertificateSigningRequest) leniency {
+	var types []certificatesv1.RequestConditionType
+	for _, condition := range old.Status.Conditions {
+		types = append(types, condition.Type)
+	}
+	known := keyUsages()
+	return leniency{
+		unknownUsages:  slices.ContainsFunc(old.Spec.Usages, func(u certificatesv1.KeyUsage) bool { return !slices.Contains(known, u) }),
+		repeatedUsages: repeats(old.Spec.Usages),
+		legacySigner:   old.Spec.SignerName == legacySigner,
+		emptyTypes:     slices.Contains(types, ""),
+		repeatedTypes:  repeats(types),
+		certificate: bytes.Equal(c.Status.Certificate, old.Status.Certificate) ||
+			len(validateCertificates(nil, old.Status.Certificate)) > 0,
+	}
+}
+
+func repeats[T comparable](values []T) bool { return len(sets.New(values...)) < len(values) }
+
+func validateSigningRequest(c *certificatesv1.CertificateSigningRequest, l leniency) field.ErrorList {
 	var errs field.ErrorList
 	p := field.NewPath("spec")
 	if err := checkRequest(c.Spec.Request); err != nil {
@@ -62,15 +90,8 @@ func validateSigningRequest(_ *resource.RequestContext, c *certificatesv1.Certif
 	if len(c.Spec.Usages) == 0 {
 		errs = append(errs, field.Required(p.Child("usages"), ""))
 	}
-	seen := sets.New[certificatesv1.KeyUsage]()
-	for i, usage := range c.Spec.Usages {
-		errs = append(errs, validators.OneOf(p.Child("usages").Index(i), usage, slices.Sorted(slices.Values(keyUsages()))...)...)
-		if seen.Has(usage) {
-			errs = append(errs, field.Duplicate(p.Child("usages").Index(i), usage))
-		}
-		seen.Insert(usage)
-	}
-	if signer := p.Child("signerName"); c.Spec.SignerName == legacySigner {
+	errs = append(errs, validateUsages(p.Child("usages"), c.Spec.Usages, l)...)
+	if signer := p.Child("signerName"); c.Spec.SignerName == legacySigner && !l.legacySigner {
 		errs = append(errs, field.Invalid(signer, legacySigner, "the legacy signerName is not allowed via this API version"))
 	} else {
 		errs = append(errs, validators.SignerName(signer, c.Spec.SignerName)...)
@@ -79,7 +100,26 @@ func validateSigningRequest(_ *resource.RequestContext, c *certificatesv1.Certif
 		errs = append(errs, field.Invalid(p.Child("expirationSeconds"), *e,
 			fmt.Sprintf("may not specify a duration less than %d seconds (10 minutes)", minExpiration)))
 	}
-	return append(errs, validateConditions(c)...)
+	errs = append(errs, validateConditions(c, l)...)
+	if !l.certificate {
+		errs = append(errs, validateCertificates(field.NewPath("status", "certificate"), c.Status.Certificate)...)
+	}
+	return errs
+}
+
+func validateUsages(p *field.Path, usages []certificatesv1.KeyUsage, l leniency) field.ErrorList {
+	var errs, repeated field.ErrorList
+	known, seen := slices.Sorted(slices.Values(keyUsages())), sets.New[certificatesv1.KeyUsage]()
+	for i, usage := range usages {
+		if !l.unknownUsages {
+			errs = append(errs, validators.OneOf(p.Index(i), usage, known...)...)
+		}
+		if seen.Has(usage) && !l.repeatedUsages {
+			repeated = append(repeated, field.Duplicate(p.Index(i), usage))
+		}
+		seen.Insert(usage)
+	}
+	return append(errs, repeated...)
 }
 
 // ParseRequest parses the request of a CertificateSigningRequest. It does not
@@ -107,19 +147,15 @@ func checkRequest(data []byte) error {
 	return request.CheckSignature()
 }
 
-func validateConditions(c *certificatesv1.CertificateSigningRequest) field.ErrorList {
+func validateConditions(c *certificatesv1.CertificateSigningRequest, l leniency) field.ErrorList {
 	var errs field.ErrorList
 	p := field.NewPath("status", "conditions")
 	seen := sets.New[certificatesv1.RequestConditionType]()
 	for i, condition := range c.Status.Conditions {
 		at := p.Index(i)
-		if condition.Type == "" {
+		if condition.Type == "" && !l.emptyTypes {
 			errs = append(errs, field.Required(at.Child("type"), ""))
 		}
-		if seen.Has(condition.Type) {
-			errs = append(errs, field.Duplicate(at.Child("type"), condition.Type))
-		}
-		seen.Insert(condition.Type)
 		switch decision := condition.Type; {
 		case condition.Status == "":
 			errs = append(errs, field.Required(at.Child("status"), ""))
@@ -129,32 +165,27 @@ func validateConditions(c *certificatesv1.CertificateSigningRequest) field.Error
 			errs = append(errs, validators.OneOf(at.Child("status"), string(condition.Status),
 				string(metav1.ConditionFalse), string(metav1.ConditionTrue), string(metav1.ConditionUnknown))...)
 		}
-		if condition.Type == certificatesv1.CertificateDenied && seen.Has(certificatesv1.CertificateApproved) ||
-			condition.Type == certificatesv1.CertificateApproved && seen.Has(certificatesv1.CertificateDenied) {
-			errs = append(errs, field.Invalid(p, condition.Type, "Approved and Denied conditions are mutually exclusive"))
+		if seen.Has(condition.Type) && !l.repeatedTypes {
+			errs = append(errs, field.Duplicate(at.Child("type"), condition.Type))
 		}
+		seen.Insert(condition.Type)
 	}
 	return errs
 }
 
-// validateDecisionsKept refuses to remove conditions of the types and, unless
-// addable is set, to add them.
-func validateDecisionsKept(c, old *certificatesv1.CertificateSigningRequest, addable bool, types ...certificatesv1.RequestConditionType) field.ErrorList {
+// validateDecisionsKept refuses to remove decisions and, unless addable is set,
+// to add them.
+func validateDecisionsKept(c, old *certificatesv1.CertificateSigningRequest, addable bool) field.ErrorList {
+	const approved, denied = certificatesv1.CertificateApproved, certificatesv1.CertificateDenied
 	var errs field.ErrorList
 	p := field.NewPath("status", "conditions")
-	count := func(o *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) (n int) {
-		for _, condition := range o.Status.Conditions {
-			if condition.Type == t {
-				n++
-			}
-		}
-		return n
-	}
-	for _, t := range types {
-		switch now, before := count(c, t), count(old, t); {
-		case now < before:
+	for _, t := range []certificatesv1.RequestConditionType{approved, denied, certificatesv1.CertificateFailed} {
+		if len(conditionsOf(c, t)) < len(conditionsOf(old, t)) {
 			errs = append(errs, field.Forbidden(p, fmt.Sprintf("updates may not remove a condition of type %q", t)))
-		case now > before && !addable:
+		}
+	}
+	for _, t := range []certificatesv1.RequestConditionType{approved, denied} {
+		if !addable && len(conditionsOf(c, t)) > len(conditionsOf(old, t)) {
 			errs = append(errs, field.Forbidden(p, fmt.Sprintf("updates may not add a condition of type %q", t)))
 		}
 	}
@@ -163,37 +194,46 @@ func validateDecisionsKept(c, old *certificatesv1.CertificateSigningRequest, add
 
 // validateApproval checks a write of an approver: the request is valid, and no
 // decision is removed.
-func validateApproval(r *resource.RequestContext, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
-	errs := validateWhole(r, c)
-	errs = append(errs, validateDecisionsKept(c, old, true, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied)...)
-	return append(errs, validateDecisionsKept(c, old, true, certificatesv1.CertificateFailed)...)
+func validateApproval(_ *resource.RequestContext, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	errs := append(validateWhole(c, old), validateDecisionsKept(c, old, true)...)
+	return append(errs, validateOneDecision(c, old)...)
 }
 
 // validateSigned checks a write of a signer: it does not change decisions, and
 // does not replace a certificate.
-func validateSigned(r *resource.RequestContext, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
-	errs := validateWhole(r, c)
-	errs = append(errs, validateDecisionsKept(c, old, false, certificatesv1.CertificateApproved, certificatesv1.CertificateDenied)...)
-	errs = append(errs, validateDecisionsKept(c, old, true, certificatesv1.CertificateFailed)...)
-	p := field.NewPath("status", "certificate")
-	if bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
-		return errs
+func validateSigned(_ *resource.RequestContext, c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	errs := append(validateWhole(c, old), validateDecisionsKept(c, old, false)...)
+	if len(old.Status.Certificate) > 0 && !bytes.Equal(c.Status.Certificate, old.Status.Certificate) {
+		errs = append(errs, field.Forbidden(field.NewPath("status", "certificate"), "updates may not modify existing certificate content"))
 	}
-	if len(c.Status.Certificate) > 0 {
-		errs = append(errs, validateCertificates(p, c.Status.Certificate)...)
-	}
-	if len(old.Status.Certificate) > 0 {
-		errs = append(errs, field.Forbidden(p, "updates may not modify existing certificate content"))
-	}
-	return errs
+	return append(errs, validateOneDecision(c, old)...)
 }
 
-func validateWhole(r *resource.RequestContext, c *certificatesv1.CertificateSigningRequest) field.ErrorList {
-	return append(resource.ValidateNamedMetadata(c, false, resource.NameIsPathSegment), validateSigningRequest(r, c)...)
+// validateOneDecision refuses to both approve and deny a request, by a tag of the
+// type. Its error comes last.
+func validateOneDecision(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	if !isContradictory(c) || isContradictory(old) {
+		return nil
+	}
+	const approved, denied = `conditions[{"type": "Approved"}]`, `conditions[{"type": "Denied"}]`
+	return field.ErrorList{field.Invalid(field.NewPath("status", "conditions"), fmt.Sprintf("{%s, %s}", approved, denied),
+		fmt.Sprintf("must specify at most one of: `%s`, `%s`", approved, denied))}
 }
 
-// validateCertificates requires one or more certificates in PEM.
+func isContradictory(c *certificatesv1.CertificateSigningRequest) bool {
+	return len(conditionsOf(c, certificatesv1.CertificateApproved)) > 0 && len(conditionsOf(c, certificatesv1.CertificateDenied)) > 0
+}
+
+func validateWhole(c, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	errs := resource.ValidateNamedMetadata(c, false, resource.NameIsPathSegment)
+	return append(errs, validateSigningRequest(c, lenientAbout(c, old))...)
+}
+
+// validateCertificates requires one or more certificates in PEM, or nothing.
 func validateCertificates(p *field.Path, data []byte) field.ErrorList {
+	if len(data) == 0 {
+		return nil
+	}
 	const shown = "<certificate data>"
 	found := false
 	for {

@@ -70,11 +70,12 @@ func validateLease(_ *resource.RequestContext, l *coordinationv1.Lease) field.Er
 	if d := l.Spec.LeaseDurationSeconds; d != nil && *d <= 0 {
 		errs = append(errs, field.Invalid(p.Child("leaseDurationSeconds"), *d, "must be greater than 0"))
 	}
+	errs = append(errs, validators.NonnegativePointer(p.Child("leaseTransitions"), l.Spec.LeaseTransitions)...)
 	if s := l.Spec.Strategy; s != nil {
 		errs = append(errs, validators.LeaseStrategy(p.Child("strategy"), *s)...)
 	}
 	if ptr.Deref(l.Spec.PreferredHolder, "") != "" && ptr.Deref(l.Spec.Strategy, "") == "" {
 		errs = append(errs, field.Forbidden(p.Child("preferredHolder"), "may only be specified if `strategy` is defined"))
 	}
-	return append(errs, validators.NonnegativePointer(p.Child("leaseTransitions"), l.Spec.LeaseTransitions)...)
+	return errs
 }

@@ -52,9 +52,9 @@ func LeaseCandidates() *resource.Resource {
 
 func validateCandidate(p *field.Path, s *coordinationv1beta1.LeaseCandidateSpec) field.ErrorList {
 	errs := validators.Required(p.Child("leaseName"), s.LeaseName)
-	errs = append(errs, validators.Required(p.Child("binaryVersion"), s.BinaryVersion)...)
 	emulated, problems := parseVersion(p.Child("emulationVersion"), s.EmulationVersion)
 	errs = append(errs, problems...)
+	errs = append(errs, validators.Required(p.Child("binaryVersion"), s.BinaryVersion)...)
 	binary, problems := parseVersion(p.Child("binaryVersion"), s.BinaryVersion)
 	errs = append(errs, problems...)
 	if s.BinaryVersion != "" && s.EmulationVersion != "" && binary.LT(emulated) {

@@ -31,25 +31,29 @@ const (
 // differently (KEP-4858).
 const strictAddresses = feature.StrictIPCIDRValidation
 
+// validateEndpointSlice checks a slice. Endpoints that an update leaves as they are are not
+// checked again: older versions accepted more of them.
 func validateEndpointSlice(s *discoveryv1.EndpointSlice, old *discoveryv1.EndpointSlice, strict bool) field.ErrorList {
 	errs := validateAddressType(s.AddressType)
-	endpoints := field.NewPath("endpoints")
-	if len(s.Endpoints) > maxEndpoints {
-		errs = append(errs, field.TooMany(endpoints, len(s.Endpoints), maxEndpoints))
-	} else {
-		for i := range s.Endpoints {
-			e := &s.Endpoints[i]
-			var before *discoveryv1.Endpoint
-			if old != nil && i < len(old.Endpoints) {
-				before = &old.Endpoints[i]
-			}
-			if before == nil || s.AddressType != old.AddressType || !equality.Semantic.DeepEqual(e.Addresses, before.Addresses) {
-				errs = append(errs, validateAddresses(endpoints.Index(i).Child("addresses"), e.Addresses, s.AddressType, strict)...)
-			}
-			errs = append(errs, validateEndpoint(endpoints.Index(i), e)...)
-		}
+	errs = append(errs, validatePorts(field.NewPath("ports"), s.Ports)...)
+	endpoints := validateEndpoints(field.NewPath("endpoints"), s, strict)
+	if len(endpoints) > 0 && old != nil && equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+		return errs
 	}
-	return append(errs, validatePorts(field.NewPath("ports"), s.Ports)...)
+	return append(errs, endpoints...)
+}
+
+func validateEndpoints(p *field.Path, s *discoveryv1.EndpointSlice, strict bool) field.ErrorList {
+	if len(s.Endpoints) > maxEndpoints {
+		return field.ErrorList{field.TooMany(p, len(s.Endpoints), maxEndpoints)}
+	}
+	var errs field.ErrorList
+	for i := range s.Endpoints {
+		e, at := &s.Endpoints[i], p.Index(i)
+		errs = append(errs, validateAddresses(at.Child("addresses"), e.Addresses, s.AddressType, strict)...)
+		errs = append(errs, validateEndpoint(at, e)...)
+	}
+	return errs
 }
 
 func validateAddressType(t discoveryv1.AddressType) field.ErrorList {
@@ -71,9 +75,10 @@ func validateAddresses(p *field.Path, addresses []string, t discoveryv1.AddressT
 	for i, address := range addresses {
 		switch at := p.Index(i); t {
 		case discoveryv1.AddressTypeIPv4:
-			errs = append(errs, validateIP(at, address, netutils.IsIPv4, "must be an IPv4 address", strict)...)
+			format := utilvalidation.IsValidIPForLegacyField(at, address, strict, nil)
+			errs = append(errs, validateIP(p, at, address, format, netutils.IsIPv4, "must be an IPv4 address")...)
 		case discoveryv1.AddressTypeIPv6:
-			errs = append(errs, validateIP(at, address, netutils.IsIPv6, "must be an IPv6 address", strict)...)
+			errs = append(errs, validateIP(p, at, address, utilvalidation.IsValidIP(at, address), netutils.IsIPv6, "must be an IPv6 address")...)
 		case discoveryv1.AddressTypeFQDN:
 			errs = append(errs, utilvalidation.IsFullyQualifiedDomainName(at, address)...)
 		}
@@ -81,16 +86,17 @@ func validateAddresses(p *field.Path, addresses []string, t discoveryv1.AddressT
 	return errs
 }
 
-// validateIP requires an address of the family that Services can send to.
-func validateIP(p *field.Path, address string, family func(net.IP) bool, otherFamily string, strict bool) field.ErrorList {
-	if errs := utilvalidation.IsValidIPForLegacyField(p, address, strict, nil); len(errs) > 0 {
-		return errs
-	}
-	ip := netutils.ParseIPSloppy(address)
-	if !family(ip) {
-		return field.ErrorList{field.Invalid(p, address, otherFamily)}
+// validateIP requires an address of the family that Services can send to. format are the
+// errors of its notation. The error for another family names the list.
+func validateIP(list, p *field.Path, address string, format field.ErrorList, family func(net.IP) bool, otherFamily string) field.ErrorList {
+	if len(format) > 0 {
+		return format
 	}
 	var errs field.ErrorList
+	ip := netutils.ParseIPSloppy(address)
+	if !family(ip) {
+		errs = append(errs, field.Invalid(list, address, otherFamily))
+	}
 	if ip.IsUnspecified() {
 		errs = append(errs, field.Invalid(p, address, "may not be unspecified (0.0.0.0 or ::)"))
 	}
@@ -187,7 +193,7 @@ func validatePorts(p *field.Path, ports []discoveryv1.EndpointPort) field.ErrorL
 func validateEndpointSliceUpdate(r *resource.RequestContext, s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	errs := resource.ValidateNamedMetadata(s, true, validation.NameIsDNSSubdomain)
 	errs = append(errs, validateEndpointSlice(s, old, r.Features.Enabled(strictAddresses))...)
-	return append(errs, validators.Immutable(field.NewPath("addressType"), s.AddressType, old.AddressType)...)
+	return append(errs, validators.Unchanged(field.NewPath("addressType"), s.AddressType, old.AddressType)...)
 }
 
 // content has the fields whose changes increment the generation.

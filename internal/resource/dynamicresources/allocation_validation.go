@@ -78,7 +78,7 @@ func validateClaimStatus(_ *resource.RequestContext, c, old *resourcev1.Resource
 	case old.Status.Allocation == nil:
 		errs = append(errs, validateAllocation(at, s.Allocation, requestNames(&c.Spec.Devices))...)
 	case !equality.Semantic.DeepEqual(s.Allocation, old.Status.Allocation):
-		errs = append(errs, field.Invalid(at, validators.Shown(s.Allocation), "field is immutable"))
+		errs = append(errs, field.Invalid(at, nil, "field cannot be modified once set"))
 	}
 	return errs
 }

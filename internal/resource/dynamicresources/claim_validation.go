@@ -213,7 +213,7 @@ func validateRequestName(p *field.Path, request string, names sets.Set[string]) 
 // validateClaimUpdate keeps the spec. It does not report other errors of a
 // changed one.
 func validateClaimUpdate(_ *resource.RequestContext, c, old *resourcev1.ResourceClaim) field.ErrorList {
-	return immutableSpec(c.Spec, old.Spec)
+	return validators.Unchanged(field.NewPath("spec"), c.Spec, old.Spec)
 }
 
 func immutableSpec(spec, old any) field.ErrorList {

@@ -41,15 +41,15 @@ func Ingresses() *resource.Resource {
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*networkingv1.Ingress]{
 			Validate: func(_ *resource.RequestContext, i *networkingv1.Ingress) field.ErrorList {
-				errs := validateIngressSpec(field.NewPath("spec"), &i.Spec)
+				errs := validateIngressSpec(field.NewPath("spec"), &i.Spec, ingressLeniency{})
 				if class, named := i.Annotations[classAnnotation]; named && i.Spec.IngressClassName != nil && class != *i.Spec.IngressClassName {
 					errs = append(errs, field.Invalid(field.NewPath("annotations").Child(classAnnotation), class, "must match `ingressClassName` when both are specified"))
 				}
 				return errs
 			},
-			ValidateUpdate: func(_ *resource.RequestContext, i, _ *networkingv1.Ingress) field.ErrorList {
+			ValidateUpdate: func(_ *resource.RequestContext, i, old *networkingv1.Ingress) field.ErrorList {
 				errs := resource.ValidateNamedMetadata(i, true, validation.NameIsDNSSubdomain)
-				return append(errs, validateIngressSpec(field.NewPath("spec"), &i.Spec)...)
+				return append(errs, validateIngressSpec(field.NewPath("spec"), &i.Spec, lenientAbout(&old.Spec))...)
 			},
 			Warnings: func(_ *resource.RequestContext, i, old *networkingv1.Ingress) []string {
 				if _, named := i.Annotations[classAnnotation]; named && old == nil && i.Spec.IngressClassName == nil {

@@ -12,7 +12,27 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-func validateIngressSpec(p *field.Path, s *networkingv1.IngressSpec) field.ErrorList {
+// ingressLeniency says what an update need not mend, because older versions have
+// stored it.
+type ingressLeniency struct {
+	secretNames   bool // that are no names
+	wildcardRules bool // for hosts with a wildcard, whose paths were not checked
+}
+
+func lenientAbout(old *networkingv1.IngressSpec) ingressLeniency {
+	var l ingressLeniency
+	for i := range old.TLS {
+		l.secretNames = l.secretNames || len(validateSecretName(nil, old.TLS[i].SecretName)) > 0
+	}
+	for i := range old.Rules {
+		if r := &old.Rules[i]; strings.Contains(r.Host, "*") && len(validateIngressPaths(nil, r.HTTP)) > 0 {
+			l.wildcardRules = true
+		}
+	}
+	return l
+}
+
+func validateIngressSpec(p *field.Path, s *networkingv1.IngressSpec, l ingressLeniency) field.ErrorList {
 	var errs field.ErrorList
 	if len(s.Rules) == 0 && s.DefaultBackend == nil {
 		errs = append(errs, field.Invalid(p, s.Rules, "either `defaultBackend` or `rules` must be specified"))
@@ -21,15 +41,15 @@ func validateIngressSpec(p *field.Path, s *networkingv1.IngressSpec) field.Error
 		errs = append(errs, validateBackend(p.Child("defaultBackend"), s.DefaultBackend)...)
 	}
 	for i := range s.Rules {
-		errs = append(errs, validateIngressRule(p.Child("rules").Index(i), &s.Rules[i])...)
+		errs = append(errs, validateIngressRule(p.Child("rules").Index(i), &s.Rules[i], l)...)
 	}
 	for i, tls := range s.TLS {
 		at := p.Child("tls").Index(i)
 		for k, host := range tls.Hosts {
 			errs = append(errs, validators.Host(at.Child("hosts").Index(k), host)...)
 		}
-		if tls.SecretName != "" {
-			errs = append(errs, validators.Subdomain(at.Child("secretName"), tls.SecretName)...)
+		if !l.secretNames {
+			errs = append(errs, validateSecretName(at.Child("secretName"), tls.SecretName)...)
 		}
 	}
 	if s.IngressClassName != nil {
@@ -38,7 +58,14 @@ func validateIngressSpec(p *field.Path, s *networkingv1.IngressSpec) field.Error
 	return errs
 }
 
-func validateIngressRule(p *field.Path, r *networkingv1.IngressRule) field.ErrorList {
+func validateSecretName(p *field.Path, name string) field.ErrorList {
+	if name == "" {
+		return nil
+	}
+	return validators.Subdomain(p, name)
+}
+
+func validateIngressRule(p *field.Path, r *networkingv1.IngressRule, l ingressLeniency) field.ErrorList {
 	var errs field.ErrorList
 	if r.Host != "" {
 		if netutils.ParseIPSloppy(r.Host) != nil {
@@ -46,15 +73,22 @@ func validateIngressRule(p *field.Path, r *networkingv1.IngressRule) field.Error
 		}
 		errs = append(errs, validators.Host(p.Child("host"), r.Host)...)
 	}
-	if r.HTTP == nil {
+	if l.wildcardRules && strings.Contains(r.Host, "*") {
 		return errs
 	}
-	paths := p.Child("http", "paths")
-	if len(r.HTTP.Paths) == 0 {
-		return append(errs, field.Required(paths, ""))
+	return append(errs, validateIngressPaths(p.Child("http", "paths"), r.HTTP)...)
+}
+
+func validateIngressPaths(p *field.Path, r *networkingv1.HTTPIngressRuleValue) field.ErrorList {
+	if r == nil {
+		return nil
 	}
-	for i := range r.HTTP.Paths {
-		errs = append(errs, validateIngressPath(paths.Index(i), &r.HTTP.Paths[i])...)
+	if len(r.Paths) == 0 {
+		return field.ErrorList{field.Required(p, "")}
+	}
+	var errs field.ErrorList
+	for i := range r.Paths {
+		errs = append(errs, validateIngressPath(p.Index(i), &r.Paths[i])...)
 	}
 	return errs
 }

@@ -25,7 +25,7 @@ func IPAddresses() *resource.Resource {
 			ValidateName: validateAddressName,
 			Validate:     validateIPAddress,
 			ValidateUpdate: func(_ *resource.RequestContext, a, old *networkingv1.IPAddress) field.ErrorList {
-				return validators.Immutable(field.NewPath("spec", "parentRef"), shownParent(a.Spec.ParentRef), shownParent(old.Spec.ParentRef))
+				return validators.Unchanged(field.NewPath("spec", "parentRef"), a.Spec.ParentRef, old.Spec.ParentRef)
 			},
 		},
 		Table: resource.Table[*networkingv1.IPAddress]{
@@ -75,12 +75,4 @@ func validateIPAddress(_ *resource.RequestContext, a *networkingv1.IPAddress) fi
 		errs = append(errs, validators.PathSegment(p.Child("namespace"), ref.Namespace)...)
 	}
 	return errs
-}
-
-// shownParent returns the form in which messages show a parent reference.
-func shownParent(r *networkingv1.ParentReference) any {
-	if r == nil {
-		return nil
-	}
-	return struct{ Group, Resource, Namespace, Name string }{r.Group, r.Resource, r.Namespace, r.Name}
 }

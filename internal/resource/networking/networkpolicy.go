@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
@@ -28,10 +29,12 @@ func NetworkPolicies() *resource.Resource {
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*networkingv1.NetworkPolicy]{
 			Validate: func(r *resource.RequestContext, p *networkingv1.NetworkPolicy) field.ErrorList {
-				return validateNetworkPolicy(p, addresses{strict: r.Features.Enabled(strictAddresses)})
+				return validateNetworkPolicy(p, policyRules{addresses: addresses{strict: r.Features.Enabled(strictAddresses)}})
 			},
 			ValidateUpdate: func(r *resource.RequestContext, p, old *networkingv1.NetworkPolicy) field.ErrorList {
-				return validateNetworkPolicy(p, addresses{strict: r.Features.Enabled(strictAddresses), known: blocksOf(old)})
+				rules := policyRules{addresses: addresses{strict: r.Features.Enabled(strictAddresses), known: blocksOf(old)}}
+				rules.selectors.AllowInvalidLabelValueInSelector = len(validators.Selector(nil, &old.Spec.PodSelector)) > 0
+				return validateNetworkPolicy(p, rules)
 			},
 			Warnings: policyWarnings,
 		},
@@ -123,20 +126,29 @@ func blocksOf(n *networkingv1.NetworkPolicy) sets.Set[string] {
 	return blocks
 }
 
-// validateNetworkPolicy checks a policy. The CIDRs in known are accepted,
-// because their rules used to be less strict.
-func validateNetworkPolicy(n *networkingv1.NetworkPolicy, known addresses) field.ErrorList {
+// policyRules has the rules for parts of a policy that used to be less strict:
+// updates may keep what the old object has.
+type policyRules struct {
+	addresses
+	selectors metav1validation.LabelSelectorValidationOptions
+}
+
+func (r *policyRules) validateSelector(p *field.Path, s *metav1.LabelSelector) field.ErrorList {
+	return metav1validation.ValidateLabelSelector(s, r.selectors, p)
+}
+
+func validateNetworkPolicy(n *networkingv1.NetworkPolicy, rules policyRules) field.ErrorList {
 	p := field.NewPath("spec")
-	errs := validators.Selector(p.Child("podSelector"), &n.Spec.PodSelector)
+	errs := rules.validateSelector(p.Child("podSelector"), &n.Spec.PodSelector)
 	for i := range n.Spec.Ingress {
 		at, r := p.Child("ingress").Index(i), &n.Spec.Ingress[i]
 		errs = append(errs, validatePolicyPorts(at.Child("ports"), r.Ports)...)
-		errs = append(errs, validatePeers(at.Child("from"), r.From, known)...)
+		errs = append(errs, validatePeers(at.Child("from"), r.From, &rules)...)
 	}
 	for i := range n.Spec.Egress {
 		at, r := p.Child("egress").Index(i), &n.Spec.Egress[i]
 		errs = append(errs, validatePolicyPorts(at.Child("ports"), r.Ports)...)
-		errs = append(errs, validatePeers(at.Child("to"), r.To, known)...)
+		errs = append(errs, validatePeers(at.Child("to"), r.To, &rules)...)
 	}
 	types := p.Child("policyTypes")
 	if len(n.Spec.PolicyTypes) > 2 {
@@ -170,7 +182,7 @@ func validatePolicyPorts(p *field.Path, ports []networkingv1.NetworkPolicyPort) 
 			errs = append(errs, validators.Port(at.Child("port"), port.Port.IntVal)...)
 			if port.EndPort != nil {
 				if *port.EndPort < port.Port.IntVal {
-					errs = append(errs, field.Invalid(end, port.Port.IntVal, "must be greater than or equal to `port`"))
+					errs = append(errs, field.Invalid(end, *port.EndPort, "must be greater than or equal to `port`"))
 				}
 				errs = append(errs, validators.Port(end, *port.EndPort)...)
 			}
@@ -179,15 +191,15 @@ func validatePolicyPorts(p *field.Path, ports []networkingv1.NetworkPolicyPort) 
 	return errs
 }
 
-func validatePeers(p *field.Path, peers []networkingv1.NetworkPolicyPeer, known addresses) field.ErrorList {
+func validatePeers(p *field.Path, peers []networkingv1.NetworkPolicyPeer, rules *policyRules) field.ErrorList {
 	var errs field.ErrorList
 	for i := range peers {
 		at, peer := p.Index(i), &peers[i]
 		selects := peer.PodSelector != nil || peer.NamespaceSelector != nil
-		errs = append(errs, validators.Selector(at.Child("podSelector"), peer.PodSelector)...)
-		errs = append(errs, validators.Selector(at.Child("namespaceSelector"), peer.NamespaceSelector)...)
+		errs = append(errs, rules.validateSelector(at.Child("podSelector"), peer.PodSelector)...)
+		errs = append(errs, rules.validateSelector(at.Child("namespaceSelector"), peer.NamespaceSelector)...)
 		if peer.IPBlock != nil {
-			errs = append(errs, validateIPBlock(at.Child("ipBlock"), peer.IPBlock, known)...)
+			errs = append(errs, validateIPBlock(at.Child("ipBlock"), peer.IPBlock, rules.addresses)...)
 		}
 		switch {
 		case !selects && peer.IPBlock == nil:

@@ -1,7 +1,6 @@
 package networking
 
 import (
-	"net/netip"
 	"strings"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/validators"
@@ -56,15 +56,14 @@ func validateCIDRs(p *field.Path, s *networkingv1.ServiceCIDRSpec) field.ErrorLi
 		return field.ErrorList{field.Invalid(p, validators.Shown(*s), "may only hold up to 2 values")}
 	}
 	var errs field.ErrorList
-	if len(cidrs) == maxCIDRs {
-		first, err1 := netip.ParsePrefix(cidrs[0])
-		second, err2 := netip.ParsePrefix(cidrs[1])
-		if err1 == nil && err2 == nil && first.Addr().Is4() == second.Addr().Is4() {
-			errs = append(errs, field.Invalid(p, cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"))
-		}
-	}
 	for i, cidr := range cidrs {
 		errs = append(errs, utilvalidation.IsValidCIDR(p.Index(i), cidr)...)
+	}
+	if len(cidrs) == maxCIDRs {
+		family := netutils.IPFamilyOfCIDRString(cidrs[0])
+		if family != netutils.IPFamilyUnknown && family == netutils.IPFamilyOfCIDRString(cidrs[1]) {
+			errs = append(errs, field.Invalid(p, cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"))
+		}
 	}
 	return errs
 }
@@ -74,11 +73,8 @@ func validateCIDRs(p *field.Path, s *networkingv1.ServiceCIDRSpec) field.ErrorLi
 func validateServiceCIDRUpdate(_ *resource.RequestContext, c, old *networkingv1.ServiceCIDR) field.ErrorList {
 	p := field.NewPath("spec", "cidrs")
 	if len(old.Spec.CIDRs) == 1 && len(c.Spec.CIDRs) == maxCIDRs {
-		errs := validateCIDRs(p, &c.Spec)
-		if c.Spec.CIDRs[0] != old.Spec.CIDRs[0] {
-			errs = append(errs, field.Invalid(p.Index(0), c.Spec.CIDRs[0], "field is immutable"))
-		}
-		return errs
+		errs := validators.Immutable(p.Index(0), c.Spec.CIDRs[0], old.Spec.CIDRs[0])
+		return append(errs, validateCIDRs(p, &c.Spec)...)
 	}
 	if len(c.Spec.CIDRs) != len(old.Spec.CIDRs) {
 		return validators.Immutable(p, c.Spec.CIDRs, old.Spec.CIDRs)

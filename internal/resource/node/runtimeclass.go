@@ -27,7 +27,7 @@ func RuntimeClasses() *resource.Resource {
 			AllowCreateOnUpdate:       true,
 			Validate:                  validateRuntimeClass,
 			ValidateUpdate: func(_ *resource.RequestContext, c, old *nodev1.RuntimeClass) field.ErrorList {
-				return validators.Immutable(field.NewPath("handler"), c.Handler, old.Handler)
+				return validators.Unchanged(field.NewPath("handler"), c.Handler, old.Handler)
 			},
 			Warnings: runtimeClassWarnings,
 		},

@@ -12,7 +12,7 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-func validateRuntimeClass(r *resource.RequestContext, c *nodev1.RuntimeClass) field.ErrorList {
+func validateRuntimeClass(_ *resource.RequestContext, c *nodev1.RuntimeClass) field.ErrorList {
 	var errs field.ErrorList
 	if c.Handler == "" {
 		errs = append(errs, field.Required(field.NewPath("handler"), ""))
@@ -25,15 +25,15 @@ func validateRuntimeClass(r *resource.RequestContext, c *nodev1.RuntimeClass) fi
 	if s := c.Scheduling; s != nil {
 		p := field.NewPath("scheduling")
 		errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, p.Child("nodeSelector"))...)
-		errs = append(errs, validateTolerations(p.Child("tolerations"), s.Tolerations, pod.NumericTolerations(r.Features, nil))...)
+		errs = append(errs, validateTolerations(p.Child("tolerations"), s.Tolerations)...)
 	}
 	return errs
 }
 
 // validateTolerations requires tolerations that differ in more than
-// tolerationSeconds.
-func validateTolerations(p *field.Path, tolerations []corev1.Toleration, numeric bool) field.ErrorList {
-	errs := pod.ValidateTolerations(tolerations, p, numeric)
+// tolerationSeconds. Unlike those of pods, they cannot compare numbers.
+func validateTolerations(p *field.Path, tolerations []corev1.Toleration) field.ErrorList {
+	errs := pod.ValidateTolerations(tolerations, p, false)
 	seen := sets.New[corev1.Toleration]()
 	for i, t := range tolerations {
 		key := t

@@ -37,10 +37,13 @@ func PodDisruptionBudgets() *resource.Resource {
 			ForbidUnconditionalUpdate: true,
 			ValidateName:              resource.NameIsPathSegment,
 			Validate: func(_ *resource.RequestContext, b *policyv1.PodDisruptionBudget) field.ErrorList {
-				return validateBudget(field.NewPath("spec"), &b.Spec)
+				return validateBudget(field.NewPath("spec"), &b.Spec, metav1validation.LabelSelectorValidationOptions{})
 			},
-			ValidateUpdate: func(_ *resource.RequestContext, b, _ *policyv1.PodDisruptionBudget) field.ErrorList {
-				return validateBudget(field.NewPath("spec"), &b.Spec)
+			// Older versions did not check the values of selectors.
+			ValidateUpdate: func(_ *resource.RequestContext, b, old *policyv1.PodDisruptionBudget) field.ErrorList {
+				return validateBudget(field.NewPath("spec"), &b.Spec, metav1validation.LabelSelectorValidationOptions{
+					AllowInvalidLabelValueInSelector: len(validators.Selector(nil, old.Spec.Selector)) > 0,
+				})
 			},
 		},
 		Table: resource.Table[*policyv1.PodDisruptionBudget]{
@@ -76,7 +79,7 @@ type internalSpec struct {
 	UnhealthyPodEvictionPolicy *policyv1.UnhealthyPodEvictionPolicyType
 }
 
-func validateBudget(p *field.Path, s *policyv1.PodDisruptionBudgetSpec) field.ErrorList {
+func validateBudget(p *field.Path, s *policyv1.PodDisruptionBudgetSpec, selectors metav1validation.LabelSelectorValidationOptions) field.ErrorList {
 	var errs field.ErrorList
 	if s.MinAvailable != nil && s.MaxUnavailable != nil {
 		shown := internalSpec{s.MinAvailable, s.Selector, s.MaxUnavailable, s.UnhealthyPodEvictionPolicy}
@@ -91,7 +94,7 @@ func validateBudget(p *field.Path, s *policyv1.PodDisruptionBudgetSpec) field.Er
 			errs = append(errs, validators.AtMostWhole(p.Child(amount.name), *amount.value)...)
 		}
 	}
-	errs = append(errs, validators.Selector(p.Child("selector"), s.Selector)...)
+	errs = append(errs, metav1validation.ValidateLabelSelector(s.Selector, selectors, p.Child("selector"))...)
 	if s.UnhealthyPodEvictionPolicy != nil {
 		errs = append(errs, validators.OneOf(p.Child("unhealthyPodEvictionPolicy"), *s.UnhealthyPodEvictionPolicy, policyv1.AlwaysAllow, policyv1.IfHealthyBudget)...)
 	}

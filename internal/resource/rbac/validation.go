@@ -108,5 +108,5 @@ func validateRoleRefUpdate(ref, old rbacv1.RoleRef) field.ErrorList {
 		return nil
 	}
 	shown := struct{ APIGroup, Kind, Name string }{ref.APIGroup, ref.Kind, ref.Name}
-	return field.ErrorList{field.Invalid(field.NewPath("roleRef"), shown, "cannot change roleRef")}
+	return field.ErrorList{field.Invalid(field.NewPath("roleRef"), shown, "field is immutable")}
 }

@@ -24,3 +24,26 @@ func TestVerbsAreCheckedLast(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestRoleRefs checks that the role of a binding cannot change.
+func TestRoleRefs(t *testing.T) {
+	view := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}
+	edit := view
+	edit.Name = "edit"
+	for _, test := range []struct {
+		name     string
+		now, old rbacv1.RoleRef
+		want     string
+	}{
+		{"the same", view, view, ""},
+		{"another", edit, view, `roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"ClusterRole","Name":"edit"}: field is immutable`},
+	} {
+		got := ""
+		if errs := validateRoleRefUpdate(test.now, test.old); len(errs) > 0 {
+			got = errs.ToAggregate().Error()
+		}
+		if got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+}

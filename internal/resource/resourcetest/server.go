@@ -64,6 +64,9 @@ func newServer(r *resource.Resource, v *resource.Version, admit Admission) *serv
 // decode returns the hub object in a body, with defaults.
 func (s *server) decode(body []byte) (resource.Object, error) {
 	decoded, _, err := s.decoder.Decode(body, &s.kind, nil)
+	if err == nil && s.version.Undecodable != nil {
+		err = s.version.Undecodable(decoded.(resource.Object))
+	}
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
 			s.kind.Kind, s.kind.Version, s.kind.Kind, err))

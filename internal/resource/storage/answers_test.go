@@ -5,14 +5,23 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 	"github.com/coracle-io/coracle/internal/resource/storage"
 )
 
-// TestAnswers replays what upstream answered about this group's kinds.
+// TestAnswers replays what upstream answered about this group's kinds. The
+// default of VolumeLimitScaling is younger.
 func TestAnswers(t *testing.T) {
-	resourcetest.Replay(t, storage.Resources(), "testdata/differences.txt", protect)
+	features, err := feature.Parse([]string{"VolumeLimitScaling=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resourcetest.Replay(t, storage.Resources(), "testdata/differences.txt", func(r *resource.RequestContext, obj, old resource.Object) error {
+		r.Features = features
+		return protect(r, obj, old)
+	})
 }
 
 // protect does what the admission plugin StorageObjectInUseProtection does to

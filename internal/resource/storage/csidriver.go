@@ -29,14 +29,16 @@ func CSIDrivers() *resource.Resource {
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*storagev1.CSIDriver]{
 			ForbidUnconditionalUpdate: true,
-			Validate:                  validateCSIDriver,
-			ValidateUpdate:            validateCSIDriverUpdate,
-			Warnings:                  csiDriverWarnings,
+			Validate: func(_ *resource.RequestContext, d *storagev1.CSIDriver) field.ErrorList {
+				return validateCSIDriverSpec(&d.Spec)
+			},
+			ValidateUpdate: validateCSIDriverUpdate,
+			Warnings:       csiDriverWarnings,
 			PrepareForCreate: func(r *resource.RequestContext, d *storagev1.CSIDriver) {
-				feature.Drop(r.Features, csiDriverFields(), &d.Spec, nil)
+				dropDisabled(r, &d.Spec, &storagev1.CSIDriverSpec{})
 			},
 			PrepareForUpdate: func(r *resource.RequestContext, d, old *storagev1.CSIDriver) {
-				feature.Drop(r.Features, csiDriverFields(), &d.Spec, &old.Spec)
+				dropDisabled(r, &d.Spec, &old.Spec)
 				if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
 					d.Generation = old.Generation + 1
 				}
@@ -69,14 +71,12 @@ func csiDriverWarnings(_ *resource.RequestContext, d, old *storagev1.CSIDriver) 
 		"set to true to prevent possible logging of tokens in volume attributes"}
 }
 
-// csiDriverFields are the fields of a driver that belong to features which can
-// be disabled.
-func csiDriverFields() []feature.Field[storagev1.CSIDriverSpec] {
-	return []feature.Field[storagev1.CSIDriverSpec]{{
-		Gate:  feature.VolumeLimitScaling,
-		Used:  func(s *storagev1.CSIDriverSpec) bool { return s.PreventPodSchedulingIfMissing != nil },
-		Clear: func(s *storagev1.CSIDriverSpec) { s.PreventPodSchedulingIfMissing = nil },
-	}}
+// dropDisabled leaves the field of a feature that is disabled as it was, unless
+// the stored driver uses it.
+func dropDisabled(r *resource.RequestContext, s, old *storagev1.CSIDriverSpec) {
+	if !r.Features.Enabled(feature.VolumeLimitScaling) && !ptr.Deref(old.PreventPodSchedulingIfMissing, false) {
+		s.PreventPodSchedulingIfMissing = old.PreventPodSchedulingIfMissing
+	}
 }
 
 func defaultCSIDriver(d *storagev1.CSIDriver) {
@@ -89,6 +89,7 @@ func defaultCSIDriver(d *storagev1.CSIDriver) {
 	}
 	defaults.Nil(&d.Spec.RequiresRepublish, false)
 	defaults.Nil(&d.Spec.SELinuxMount, false)
+	defaults.Nil(&d.Spec.PreventPodSchedulingIfMissing, false)
 }
 
 func csiDriverRow(d *storagev1.CSIDriver, now time.Time) []any {
@@ -112,14 +113,6 @@ func csiDriverRow(d *storagev1.CSIDriver, now time.Time) []any {
 		ptr.Deref(d.Spec.StorageCapacity, false), tokens, ptr.Deref(d.Spec.RequiresRepublish, false), modes,
 		resource.Age(d.CreationTimestamp, now),
 	}
-}
-
-func validateCSIDriver(_ *resource.RequestContext, d *storagev1.CSIDriver) field.ErrorList {
-	errs := validateCSIDriverSpec(&d.Spec)
-	if len(d.Name) > maxDriverName {
-		errs = append(errs, field.TooLong(field.NewPath("name"), d.Name, maxDriverName))
-	}
-	return errs
 }
 
 func validateCSIDriverSpec(s *storagev1.CSIDriverSpec) field.ErrorList {

@@ -1,10 +1,12 @@
 package storage_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
@@ -46,8 +48,35 @@ func TestCSIDriverFeature(t *testing.T) {
 		} else {
 			errs = resourcetest.BeforeUpdate(r, request, d, test.old)
 		}
-		if kept := d.Spec.PreventPodSchedulingIfMissing != nil; kept != test.kept {
+		if kept := ptr.Deref(d.Spec.PreventPodSchedulingIfMissing, false); kept != test.kept {
 			t.Errorf("%s: kept: %t %v", name, kept, errs)
+		}
+	}
+}
+
+// TestNewCSIDriver checks the default of a field of a feature, and that a name
+// may be longer than volumes can give.
+func TestNewCSIDriver(t *testing.T) {
+	off, err := feature.Parse([]string{"VolumeLimitScaling=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		features *feature.Set
+		want     *bool
+	}{
+		"enabled":  {nil, ptr.To(false)},
+		"disabled": {off, nil},
+	} {
+		d := &storagev1.CSIDriver{}
+		d.Name = strings.Repeat("d", 64) + ".example"
+		r := storage.CSIDrivers()
+		r.Hub().Default(d)
+		if errs := resourcetest.BeforeCreate(r, &resource.RequestContext{Features: test.features}, d); len(errs) > 0 {
+			t.Errorf("%s: %v", name, errs)
+		}
+		if got := d.Spec.PreventPodSchedulingIfMissing; !ptr.Equal(got, test.want) {
+			t.Errorf("%s: default %v", name, got)
 		}
 	}
 }

@@ -50,10 +50,6 @@ func validateCSINode(_ *resource.RequestContext, n *storagev1.CSINode) field.Err
 	for i := range n.Spec.Drivers {
 		at, d := field.NewPath("spec", "drivers").Index(i), &n.Spec.Drivers[i]
 		errs = append(errs, validateDriverName(at.Child("name"), d.Name)...)
-		if names.Has(d.Name) {
-			errs = append(errs, field.Duplicate(at.Child("name"), d.Name))
-		}
-		names.Insert(d.Name)
 		if d.NodeID == "" {
 			errs = append(errs, field.Required(at.Child("nodeID"), ""))
 		} else if len(d.NodeID) > maxNodeID {
@@ -62,6 +58,10 @@ func validateCSINode(_ *resource.RequestContext, n *storagev1.CSINode) field.Err
 		if d.Allocatable != nil {
 			errs = append(errs, validators.NonnegativePointer(at.Child("allocatable", "count"), d.Allocatable.Count)...)
 		}
+		if names.Has(d.Name) {
+			errs = append(errs, field.Duplicate(at.Child("name"), d.Name))
+		}
+		names.Insert(d.Name)
 		keys := sets.New[string]()
 		for _, key := range d.TopologyKeys {
 			if key == "" {

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -16,19 +18,22 @@ import (
 // CSIStorageCapacities is the resource csistoragecapacities.
 func CSIStorageCapacities() *resource.Resource {
 	return resource.Define(resource.Definition[storagev1.CSIStorageCapacity, *storagev1.CSIStorageCapacity]{
-		GroupVersion: storagev1.SchemeGroupVersion,
-		Names:        resource.Names{Kind: "CSIStorageCapacity", Plural: "csistoragecapacities"},
+		GroupVersion:         storagev1.SchemeGroupVersion,
+		Names:                resource.Names{Kind: "CSIStorageCapacity", Plural: "csistoragecapacities"},
+		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*storagev1.CSIStorageCapacity]{
 			ForbidUnconditionalUpdate: true,
-			Validate:                  validateCSIStorageCapacity,
-			ValidateUpdate:            validateCSIStorageCapacityUpdate,
-			Warnings:                  csiStorageCapacityWarnings,
+			Validate: func(_ *resource.RequestContext, c *storagev1.CSIStorageCapacity) field.ErrorList {
+				return validateCSIStorageCapacity(c, metav1validation.LabelSelectorValidationOptions{})
+			},
+			ValidateUpdate: validateCSIStorageCapacityUpdate,
+			Warnings:       csiStorageCapacityWarnings,
 		},
 	})
 }
 
-func validateCSIStorageCapacity(_ *resource.RequestContext, c *storagev1.CSIStorageCapacity) field.ErrorList {
-	errs := validators.Selector(field.NewPath("nodeTopology"), c.NodeTopology)
+func validateCSIStorageCapacity(c *storagev1.CSIStorageCapacity, topology metav1validation.LabelSelectorValidationOptions) field.ErrorList {
+	errs := metav1validation.ValidateLabelSelector(c.NodeTopology, topology, field.NewPath("nodeTopology"))
 	errs = append(errs, validators.Subdomain(field.NewPath("storageClassName"), c.StorageClassName)...)
 	if c.Capacity != nil && c.Capacity.Sign() < 0 {
 		errs = append(errs, field.Invalid(field.NewPath("capacity"), c.Capacity.String(), "must be greater than or equal to 0"))
@@ -36,8 +41,15 @@ func validateCSIStorageCapacity(_ *resource.RequestContext, c *storagev1.CSIStor
 	return errs
 }
 
+// validateCSIStorageCapacityUpdate accepts the values of a stored topology, which
+// older versions did not check.
 func validateCSIStorageCapacityUpdate(_ *resource.RequestContext, c, old *storagev1.CSIStorageCapacity) field.ErrorList {
-	errs := validators.Immutable(field.NewPath("nodeTopology"), c.NodeTopology, old.NodeTopology)
+	topology := metav1validation.LabelSelectorValidationOptions{
+		AllowInvalidLabelValueInSelector: len(validators.Selector(nil, old.NodeTopology)) > 0,
+	}
+	errs := resource.ValidateNamedMetadata(c, true, validation.NameIsDNSSubdomain)
+	errs = append(errs, validateCSIStorageCapacity(c, topology)...)
+	errs = append(errs, validators.Immutable(field.NewPath("nodeTopology"), c.NodeTopology, old.NodeTopology)...)
 	return append(errs, validators.Immutable(field.NewPath("storageClassName"), c.StorageClassName, old.StorageClassName)...)
 }
 

@@ -148,8 +148,8 @@ func validateTopologyTerm(p *field.Path, expressions []corev1.TopologySelectorLa
 }
 
 func validateStorageClassUpdate(_ *resource.RequestContext, c, old *storagev1.StorageClass) field.ErrorList {
-	errs := validators.Immutable(field.NewPath("parameters"), c.Parameters, old.Parameters)
-	errs = append(errs, validators.Immutable(field.NewPath("provisioner"), c.Provisioner, old.Provisioner)...)
-	errs = append(errs, validators.Immutable(field.NewPath("reclaimPolicy"), c.ReclaimPolicy, old.ReclaimPolicy)...)
-	return append(errs, validators.Immutable(field.NewPath("volumeBindingMode"), c.VolumeBindingMode, old.VolumeBindingMode)...)
+	errs := validators.Unchanged(field.NewPath("provisioner"), c.Provisioner, old.Provisioner)
+	errs = append(errs, validators.Unchanged(field.NewPath("parameters"), c.Parameters, old.Parameters)...)
+	errs = append(errs, validators.Unchanged(field.NewPath("reclaimPolicy"), c.ReclaimPolicy, old.ReclaimPolicy)...)
+	return append(errs, validators.Unchanged(field.NewPath("volumeBindingMode"), c.VolumeBindingMode, old.VolumeBindingMode)...)
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -28,11 +29,12 @@ func VolumeAttachments() *resource.Resource {
 		Status: resource.Status[*storagev1.VolumeAttachment]{
 			Copy:          func(a, from *storagev1.VolumeAttachment) { a.Status = from.Status },
 			KeepsMetadata: true,
-			Validate: func(r *resource.RequestContext, a, _ *storagev1.VolumeAttachment) field.ErrorList {
-				return validateVolumeAttachment(r, a)
+			Validate: func(_ *resource.RequestContext, a, _ *storagev1.VolumeAttachment) field.ErrorList {
+				return validateStoredAttachment(a)
 			},
 		},
 		MetadataUpdateUnchecked: true,
+		UpdateValidatesAlone:    true,
 		Strategy: resource.Strategy[*storagev1.VolumeAttachment]{
 			ForbidUnconditionalUpdate: true,
 			Validate:                  validateVolumeAttachment,
@@ -57,9 +59,28 @@ func VolumeAttachments() *resource.Resource {
 	})
 }
 
+// validateVolumeAttachment checks a new attachment. The errors of its attacher
+// come from tags of the type, after the others.
 func validateVolumeAttachment(_ *resource.RequestContext, a *storagev1.VolumeAttachment) field.ErrorList {
+	errs, at, attacher := validateAttachment(a), field.NewPath("spec", "attacher"), a.Spec.Attacher
+	if attacher == "" {
+		return append(errs, field.Required(at, ""))
+	}
+	errs = append(errs, validators.Problems(at, attacher, content.IsDNS1123SubdomainCaseless(attacher))...) //nolint:staticcheck // the tag's rule
+	if len(attacher) > maxDriverName {
+		errs = append(errs, field.TooLongCharacters(at, attacher, maxDriverName))
+	}
+	return errs
+}
+
+func validateStoredAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
+	return append(validateDriverName(field.NewPath("spec", "attacher"), a.Spec.Attacher), validateAttachment(a)...)
+}
+
+// validateAttachment checks an attachment except for its attacher.
+func validateAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
+	var errs field.ErrorList
 	p, s := field.NewPath("spec"), &a.Spec
-	errs := validateDriverName(p.Child("attacher"), s.Attacher)
 	source := p.Child("source")
 	switch inline, name := s.Source.InlineVolumeSpec, s.Source.PersistentVolumeName; {
 	case inline == nil && name == nil:
@@ -68,14 +89,15 @@ func validateVolumeAttachment(_ *resource.RequestContext, a *storagev1.VolumeAtt
 		errs = append(errs, field.Forbidden(source, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
 	case inline != nil:
 		errs = append(errs, volume.ValidateInline(a.Name, inline, source.Child("inlineVolumeSpec"))...)
-	default:
-		if *name == "" {
-			errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
-		}
-		errs = append(errs, validators.Subdomain(source.Child("persistentVolumeName"), *name)...)
+	case *name == "":
+		errs = append(errs, field.Required(source.Child("persistentVolumeName"), "must specify non empty persistentVolumeName"))
 	}
 	errs = append(errs, validators.Subdomain(p.Child("nodeName"), s.NodeName)...)
-	return append(errs, validateAttachmentStatus(&a.Status)...)
+	errs = append(errs, validateAttachmentStatus(&a.Status)...)
+	if name := s.Source.PersistentVolumeName; name != nil {
+		errs = append(errs, validators.Subdomain(source.Child("persistentVolumeName"), *name)...)
+	}
+	return errs
 }
 
 // Limits of what the status reports, in bytes.
@@ -112,8 +134,6 @@ func validateVolumeError(p *field.Path, e *storagev1.VolumeError) field.ErrorLis
 }
 
 func validateVolumeAttachmentUpdate(_ *resource.RequestContext, a, old *storagev1.VolumeAttachment) field.ErrorList {
-	if equality.Semantic.DeepEqual(a.Spec, old.Spec) {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(field.NewPath("spec"), validators.Shown(a.Spec), "field is immutable")}
+	errs := append(resource.ValidateNamedMetadata(a, false, validation.NameIsDNSSubdomain), validateStoredAttachment(a)...)
+	return append(errs, validators.Unchanged(field.NewPath("spec"), a.Spec, old.Spec)...)
 }

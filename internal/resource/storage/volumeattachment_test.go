@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/coracle-io/coracle/internal/resource"
@@ -76,6 +77,50 @@ func TestLongAttachmentError(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%d bytes: %s, want %s", length, got, want)
+		}
+	}
+}
+
+// TestAttachers checks the errors of attachers, which come last for new objects,
+// and the error of a changed spec.
+func TestAttachers(t *testing.T) {
+	attachment := func(attacher, node string) *storagev1.VolumeAttachment {
+		a := &storagev1.VolumeAttachment{}
+		a.Name, a.ResourceVersion = "a", "1"
+		a.Spec = storagev1.VolumeAttachmentSpec{Attacher: attacher, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("v")}}
+		return a
+	}
+	const caseless = "an RFC 1123 subdomain must consist of alphanumeric characters"
+	const lower = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters"
+	for _, test := range []struct {
+		name        string
+		stored, now *storagev1.VolumeAttachment
+		want        []string // the beginnings of the errors
+	}{
+		{"in capitals", nil, attachment("D.example", "n"), nil},
+		{"none, and no node", nil, attachment("", ""), []string{`spec.nodeName: Invalid value: ""`, "spec.attacher: Required value"}},
+		{"no name", nil, attachment("a b", "n"), []string{`spec.attacher: Invalid value: "a b": ` + caseless}},
+		{"long", nil, attachment(strings.Repeat("d", 64), "n"), []string{"spec.attacher: Too long: may not be more than 63 characters"}},
+		{"as before", attachment("d", "n"), attachment("d", "n"), nil},
+		{"another", attachment("d", "n"), attachment("e", "n"), []string{"spec: Invalid value: null: field is immutable"}},
+		{
+			"another that is no name", attachment("d", "n"), attachment("a b", "n"),
+			[]string{`spec.attacher: Invalid value: "a b": ` + lower, "spec: Invalid value: null: field is immutable"},
+		},
+	} {
+		r, request := storage.VolumeAttachments(), &resource.RequestContext{}
+		var errs field.ErrorList
+		if test.stored == nil {
+			errs = resourcetest.BeforeCreate(r, request, test.now)
+		} else {
+			errs = resourcetest.BeforeUpdate(r, request, test.now, test.stored)
+		}
+		fits := len(errs) == len(test.want)
+		for i := range errs {
+			fits = fits && strings.HasPrefix(errs[i].Error(), test.want[i])
+		}
+		if !fits {
+			t.Errorf("%s: %v, want %q", test.name, errs, test.want)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,6 +78,15 @@ func NonnegativePointer[T int32 | int64](p *field.Path, value *T) field.ErrorLis
 // Immutable requires value to be unchanged.
 func Immutable(p *field.Path, value, old any) field.ErrorList {
 	return validation.ValidateImmutableField(value, old, p)
+}
+
+// Unchanged requires value to be unchanged. Unlike [Immutable], its error is that
+// of a tag of the type, which does not show the value.
+func Unchanged(p *field.Path, value, old any) field.ErrorList {
+	if equality.Semantic.DeepEqual(value, old) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(p, nil, validation.FieldImmutableErrorMsg)}
 }
 
 // Port requires a port number.

@@ -84,3 +84,23 @@ func TestShown(t *testing.T) {
 		})
 	}
 }
+
+func TestUnchanged(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		value, old any
+		want       string
+	}{
+		{"the same", map[string]string{"a": "b"}, map[string]string{"a": "b"}, ""},
+		{"nothing and empty", map[string]string{}, map[string]string(nil), ""},
+		{"another", "a", "b", "f: Invalid value: null: field is immutable"},
+	} {
+		got := ""
+		if errs := validators.Unchanged(field.NewPath("f"), test.value, test.old); len(errs) > 0 {
+			got = errs.ToAggregate().Error()
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}

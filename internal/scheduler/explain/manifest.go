@@ -241,6 +241,7 @@ func (a *Admission) Admit(pod *v1.Pod) error {
 	}
 	pod.Namespace = cmp.Or(pod.Namespace, a.Namespace)
 	podresource.Default(pod)
+	podresource.DefaultPodLevelResources(a.features, &pod.Spec)
 	if err := podresource.ValidateCreate(pod, a.features).ToAggregate(); err != nil {
 		return fmt.Errorf("pod %s: %w", pod.Name, err)
 	}

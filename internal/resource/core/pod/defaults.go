@@ -22,7 +22,8 @@ var (
 )
 
 // Default sets the defaults of a pod: the defaults of [DefaultSpec], requests
-// from limits, and host ports for pods in the host network.
+// from limits, and host ports for pods in the host network. Those of the pod as a
+// whole follow once it is complete ([DefaultPodLevelResources]).
 func Default(pod *corev1.Pod) {
 	spec := &pod.Spec
 	DefaultSpec(spec)
@@ -33,7 +34,6 @@ func Default(pod *corev1.Pod) {
 	for c := range podquery.Containers(spec) {
 		defaultRequests(&c.Resources)
 	}
-	defaultPodLevelResources(spec)
 	if spec.HostNetwork {
 		defaultHostPorts(spec.InitContainers)
 		defaultHostPorts(spec.Containers)

@@ -48,13 +48,11 @@ func Pods() *resource.Resource {
 		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*corev1.Pod]{
 			PrepareForCreate: prepareForCreate,
-			PrepareForUpdate: func(r *resource.RequestContext, p, old *corev1.Pod) {
-				feature.Drop(r.Features, gatedFields(), &p.Spec, &old.Spec)
-			},
-			Validate:       validateCreate,
-			ValidateUpdate: validateUpdate,
-			ValidateName:   ValidateName,
-			Warnings:       warnings,
+			PrepareForUpdate: prepareForUpdate,
+			Validate:         validateCreate,
+			ValidateUpdate:   validateUpdate,
+			ValidateName:     ValidateName,
+			Warnings:         warnings,
 		},
 		DeleteStrategy: resource.DeleteStrategy[*corev1.Pod]{ReturnDeletedObject: true, GracePeriod: gracePeriod},
 		Table: resource.Table[*corev1.Pod]{
@@ -154,12 +152,22 @@ func selectableField(p *corev1.Pod, field string) string {
 // status with the quality of service class that follows from the rest.
 func prepareForCreate(r *resource.RequestContext, p *corev1.Pod) {
 	feature.Drop(r.Features, gatedFields(), &p.Spec, nil)
-	defaultPodLimits(r.Features, &p.Spec)
+	DefaultPodLevelResources(r.Features, &p.Spec)
 	p.Status = corev1.PodStatus{} // QOSClass would return the class that the client sent
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podquery.QOSClass(p)}
 	mergeLabelKeys(p)
 	addSchedulingGatedCondition(p)
 	applyAppArmorAnnotations(r, p)
+}
+
+// prepareForUpdate clears the fields of disabled features that the pod did not have, and
+// keeps its resources as a whole for clients that do not know them.
+func prepareForUpdate(r *resource.RequestContext, p, old *corev1.Pod) {
+	keepPodLevelResources(r.Features, &p.Spec, &old.Spec)
+	if !r.Features.Enabled(feature.PodLevelResourcesFixDefaulting) {
+		DefaultPodLevelResources(r.Features, &p.Spec)
+	}
+	feature.Drop(r.Features, gatedFields(), &p.Spec, &old.Spec)
 }
 
 // addSchedulingGatedCondition sets the condition PodScheduled to false if the

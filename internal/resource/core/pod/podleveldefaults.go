@@ -18,14 +18,30 @@ func hasPodLevelResources(spec *corev1.PodSpec) bool {
 	return spec.Resources != nil && len(spec.Resources.Limits)+len(spec.Resources.Requests) > 0
 }
 
-// defaultPodLevelResources sets the missing limits for huge pages and, if the
-// pod has limits, the missing requests.
-func defaultPodLevelResources(spec *corev1.PodSpec) {
-	if !hasPodLevelResources(spec) {
+// DefaultPodLevelResources sets the pod-level resources that follow from the containers
+// and from each other. The containers must be complete and have their defaults: a new pod
+// gets them after admission. Without the gate PodLevelResourcesFixDefaulting, only pods
+// with limits get requests, and only those for huge pages get limits.
+func DefaultPodLevelResources(features *feature.Set, spec *corev1.PodSpec) {
+	if !hasPodLevelResources(spec) || !features.Enabled(feature.PodLevelResources) {
 		return
 	}
+	complete := features.Enabled(feature.PodLevelResourcesFixDefaulting)
 	defaultHugePageLimits(spec)
-	defaultPodRequests(spec)
+	if complete || len(spec.Resources.Limits) > 0 {
+		defaultPodRequests(spec)
+	}
+	if complete {
+		defaultPodLimits(spec)
+	}
+}
+
+// keepPodLevelResources keeps the pod-level resources in an update that has none: its
+// client may not know the field.
+func keepPodLevelResources(features *feature.Set, spec, old *corev1.PodSpec) {
+	if spec.Resources == nil && features.Enabled(feature.PodLevelResourcesFixDefaulting) {
+		spec.Resources = old.Resources.DeepCopy()
+	}
 }
 
 // defaultHugePageLimits sets the limits for huge pages to what the containers
@@ -38,13 +54,9 @@ func defaultHugePageLimits(spec *corev1.PodSpec) {
 	}
 }
 
-// defaultPodRequests sets the missing requests of a pod that has limits: the
-// total that its containers request, or else the limit. Requests for huge pages
-// always equal the limit.
+// defaultPodRequests sets the missing requests: the total that the containers request, or
+// else the limit. Requests for huge pages always equal the limit.
 func defaultPodRequests(spec *corev1.PodSpec) {
-	if len(spec.Resources.Limits) == 0 {
-		return
-	}
 	for name, total := range podresource.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, podresource.PodResourcesOptions{}) {
 		if podresource.IsSupportedPodLevelResource(name) && resourcelist.IsOvercommittable(name) {
 			setIfMissing(&spec.Resources.Requests, name, total)
@@ -57,19 +69,20 @@ func defaultPodRequests(spec *corev1.PodSpec) {
 	}
 }
 
-// defaultPodLimits sets the missing limits of a new pod for resources that all
-// its containers limit: their total. Only new pods get these limits, because
-// they would be a resize of stored ones.
-func defaultPodLimits(features *feature.Set, spec *corev1.PodSpec) {
-	if !hasPodLevelResources(spec) || !features.Enabled(feature.PodLevelResourcesFixDefaulting) {
-		return
-	}
-	for name, total := range podresource.AggregateContainerLimits(&corev1.Pod{Spec: *spec}, podresource.PodResourcesOptions{}) {
-		if podresource.IsSupportedPodLevelResource(name) && !resourcelist.IsHugePages(name) && allLimit(spec, name) {
-			setIfMissing(&spec.Resources.Limits, name, total)
+// defaultPodLimits sets the missing limits for resources that the pod requests and all its
+// containers limit: their total, or what the pod requests if that is more.
+func defaultPodLimits(spec *corev1.PodSpec) {
+	totals := podresource.AggregateContainerLimits(&corev1.Pod{Spec: *spec}, podresource.PodResourcesOptions{})
+	for name, request := range spec.Resources.Requests {
+		limit, limited := totals[name]
+		if !limited || !podresource.IsSupportedPodLevelResource(name) || !allLimit(spec, name) {
+			continue
 		}
+		if request.Cmp(limit) > 0 {
+			limit = request
+		}
+		setIfMissing(&spec.Resources.Limits, name, limit)
 	}
-	defaultPodRequests(spec)
 }
 
 // allLimit reports whether all containers have a limit for a resource.

@@ -15,8 +15,9 @@ import (
 
 // prepareResize lets the endpoint change only the resources and the resize
 // policies of containers, and with the feature gate for it the pod-level
-// resources. If the containers are not the same ones in the same order, it
-// changes nothing, and validateResize reports them.
+// resources, which are completed as those of a new pod. If the containers are not
+// the same ones in the same order, it changes nothing, and validateResize reports
+// them.
 func prepareResize(r *resource.RequestContext, p, old *corev1.Pod) {
 	if len(validateSameContainers(&p.Spec, &old.Spec, nil)) > 0 {
 		return
@@ -28,6 +29,8 @@ func prepareResize(r *resource.RequestContext, p, old *corev1.Pod) {
 	if r.Features.Enabled(feature.InPlacePodLevelResourcesVerticalScaling) {
 		next.Spec.Resources = p.Spec.Resources
 	}
+	keepPodLevelResources(r.Features, &next.Spec, &old.Spec)
+	DefaultPodLevelResources(r.Features, &next.Spec)
 	*p = *next
 	feature.Drop(r.Features, gatedFields(), &p.Spec, &old.Spec)
 	raiseGeneration(p, old)

@@ -110,6 +110,11 @@ func validateID(id *int64, at *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(at, *id, utilvalidation.InclusiveRangeError(0, math.MaxInt32))}
 }
 
+// IsSysctlName reports whether a name has the form of a sysctl's, with dots or slashes.
+func IsSysctlName(name string) bool {
+	return len(name) <= sysctlMaxLength && sysctlName.MatchString(name)
+}
+
 func (r *securityRules) validateSysctls(sysctls []corev1.Sysctl, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}
@@ -118,7 +123,7 @@ func (r *securityRules) validateSysctls(sysctls []corev1.Sysctl, at *field.Path)
 		switch name := sysctl.Name; {
 		case name == "":
 			errs = append(errs, field.Required(at, ""))
-		case len(name) > sysctlMaxLength || !sysctlName.MatchString(name):
+		case !IsSysctlName(name):
 			errs = append(errs, field.Invalid(at, name,
 				fmt.Sprintf("must have at most %d characters and match regex %s", sysctlMaxLength, sysctlPattern)))
 		case seen[name]:

@@ -67,21 +67,24 @@ func validateToleration(t *corev1.Toleration, path *field.Path, numeric bool) fi
 		errs = append(errs, field.Invalid(path.Child("effect"), t.Effect,
 			"effect must be 'NoExecute' when `tolerationSeconds` is set"))
 	}
-	operators := []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}
-	if numeric {
-		operators = append(operators, corev1.TolerationOpLt, corev1.TolerationOpGt)
-	}
-	switch operator := t.Operator; {
-	case operator == corev1.TolerationOpEqual || operator == "":
-		errs = append(errs, validators.Problems(path.Child("operator"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
-	case operator == corev1.TolerationOpExists:
+	switch at := path.Child("operator"); t.Operator {
+	case corev1.TolerationOpEqual, "":
+		errs = append(errs, validators.Problems(at, t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
+	case corev1.TolerationOpExists:
 		if t.Value != "" {
-			errs = append(errs, field.Invalid(path.Child("operator"), t.Value, "value must be empty when `operator` is 'Exists'"))
+			errs = append(errs, field.Invalid(at, t.Value, "value must be empty when `operator` is 'Exists'"))
 		}
-	case slices.Contains(operators, operator):
-		errs = append(errs, validateNumber(t.Value, path.Child("value"))...)
+	case corev1.TolerationOpLt, corev1.TolerationOpGt:
+		if numeric {
+			errs = append(errs, validateNumber(t.Value, path.Child("value"))...)
+			break
+		}
+		// Upstream names these operators, too.
+		errs = append(errs, field.NotSupported(at, t.Operator, []corev1.TolerationOperator{
+			corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt,
+		}))
 	default:
-		errs = append(errs, field.NotSupported(path.Child("operator"), operator, operators))
+		errs = append(errs, field.NotSupported(at, t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
 	}
 	return append(errs, ValidateTaintEffect(t.Effect, true, path.Child("effect"))...)
 }
@@ -89,13 +92,11 @@ func validateToleration(t *corev1.Toleration, path *field.Path, numeric bool) fi
 // validateNumber checks a number that taint values are compared with: a 64-bit
 // integer without plus sign and leading zeros.
 func validateNumber(value string, path *field.Path) field.ErrorList {
-	if errs := validators.Problems(path, value, content.IsDecimalInteger(value)); len(errs) > 0 {
-		return errs
-	}
+	errs := validators.Problems(path, value, content.IsDecimalInteger(value))
 	if _, err := strconv.ParseInt(value, 10, 64); err != nil {
-		return field.ErrorList{field.Invalid(path, value, err.Error())}
+		errs = append(errs, field.Invalid(path, value, err.Error()))
 	}
-	return nil
+	return errs
 }
 
 func unsatisfiableActions() []corev1.UnsatisfiableConstraintAction {

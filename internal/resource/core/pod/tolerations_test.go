@@ -31,7 +31,7 @@ func TestTolerations(t *testing.T) {
 		},
 		{
 			name: "numbers, off", toleration: level(corev1.TolerationOpGt, "950"),
-			want: `tolerations[0].operator: Unsupported value: "Gt": supported values: "Equal", "Exists"`,
+			want: `tolerations[0].operator: Unsupported value: "Gt": supported values: "Equal", "Exists", "Lt", "Gt"`,
 		},
 		{name: "numbers, used before", toleration: level(corev1.TolerationOpGt, "950"), before: []corev1.Toleration{level(corev1.TolerationOpLt, "1")}},
 		{name: "numbers", toleration: level(corev1.TolerationOpLt, "-3"), features: on},
@@ -44,8 +44,13 @@ func TestTolerations(t *testing.T) {
 			want: `tolerations[0].value: Invalid value: "9999999999999999999": strconv.ParseInt: parsing "9999999999999999999": value out of range`,
 		},
 		{
+			name: "a word", toleration: level(corev1.TolerationOpLt, "high"), features: on,
+			want: `[tolerations[0].value: Invalid value: "high": must be a valid decimal integer in canonical form, ` +
+				`tolerations[0].value: Invalid value: "high": strconv.ParseInt: parsing "high": invalid syntax]`,
+		},
+		{
 			name: "another operator", toleration: level("Near", "3"), features: on,
-			want: `tolerations[0].operator: Unsupported value: "Near": supported values: "Equal", "Exists", "Lt", "Gt"`,
+			want: `tolerations[0].operator: Unsupported value: "Near": supported values: "Equal", "Exists"`,
 		},
 	} {
 		errs := ValidateTolerations([]corev1.Toleration{c.toleration}, field.NewPath("tolerations"), NumericTolerations(c.features, c.before))
