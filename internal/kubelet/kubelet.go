@@ -172,7 +172,7 @@ func New(given Config) (*Kubelet, error) {
 		return nil, err
 	}
 	if *c.EnableServer {
-		k.server, err = k.newServer()
+		k.server, err = k.newServer(gates)
 	}
 	return k, err
 }
@@ -268,12 +268,12 @@ func (k *Kubelet) newNode(facts spec.Node, gates *feature.Set) (*node.Reporter, 
 	})
 }
 
-func (k *Kubelet) newServer() (*server.Config, error) {
+func (k *Kubelet) newServer(gates *feature.Set) (*server.Config, error) {
 	c := &k.config.Configuration
 	k.usage = &stats.Volumes{Pods: k.pods.Observed, Machine: k.config.Machine, Usage: k.volumes.Usage, Recorder: k.recorder}
 	k.config.Metrics.MustRegister(k.usage, &volume.Counts{Volumes: k.volumes, Pods: k.pods.Active}, &volume.CertificateStates{Volumes: k.volumes, Pods: k.pods.Active})
 	config := &server.Config{
-		Access: k.config.Access, Configuration: c, Pods: k.pods, Runtime: k.runtime.Runtime(), ProbeCounts: k.probes.Counts, Healthy: k.Healthy,
+		Access: k.config.Access, Configuration: c, Features: gates, Pods: k.pods, Runtime: k.runtime.Runtime(), ProbeCounts: k.probes.Counts, Healthy: k.Healthy,
 		Checks: []health.Check{{Name: "device-plugin", Run: func(context.Context) error { return k.place.devices.Registers() }}},
 		Stats: &stats.Provider{
 			NodeName: k.config.NodeName, Started: time.Now(), Pods: k.pods.Observed, Runtime: k.runtime.Runtime(), Machine: k.config.Machine,

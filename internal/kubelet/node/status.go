@@ -98,12 +98,12 @@ func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
 	return out
 }
 
-// declaredFeatures returns the features of this kubelet that pods can need on
-// their node and that are on, sorted (KEP-5328).
+// declaredFeatures returns the features of this kubelet that pods or the API
+// server can need on the node and that are on, sorted (KEP-5328).
 func declaredFeatures(gates *feature.Set) (declared []string) {
 	for _, gate := range []feature.Gate{
-		feature.InPlacePodLevelResourcesVerticalScaling, feature.InPlacePodVerticalScalingInitContainers,
-		feature.RestartAllContainersOnContainerExits,
+		feature.ExtendWebSocketsToKubelet, feature.InPlacePodLevelResourcesVerticalScaling,
+		feature.InPlacePodVerticalScalingInitContainers, feature.RestartAllContainersOnContainerExits,
 	} {
 		if gates.Enabled(gate) {
 			declared = append(declared, string(gate))

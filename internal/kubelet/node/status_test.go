@@ -41,8 +41,9 @@ func TestTransitions(t *testing.T) {
 // off.
 func TestDeclaredFeatures(t *testing.T) {
 	for off, want := range map[string][]string{
-		"": {"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"},
-		"InPlacePodLevelResourcesVerticalScaling=false": {"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"},
+		"": {"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"},
+		"InPlacePodLevelResourcesVerticalScaling=false": {"ExtendWebSocketsToKubelet", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"},
+		"ExtendWebSocketsToKubelet=false":               {"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"},
 	} {
 		gates, err := feature.Parse([]string{off})
 		if err != nil {
