@@ -96,7 +96,9 @@ func (m *ControllerManager) Validate() error {
 // asked reports whether controllers ask about a feature gate.
 func asked(gate feature.Gate) bool {
 	switch gate {
-	case feature.DRADeviceTaints, feature.DRADeviceTaintRules, feature.DRAPartitionableDevicesType, feature.DRAResourcePoolStatus, feature.PersistentVolumeClaimUnusedSinceTime, feature.PodDeletionCost, feature.StorageVersionAPI:
+	case feature.DRADeviceTaints, feature.DRADeviceTaintRules, feature.DRAPartitionableDevicesType, feature.DRAResourcePoolStatus,
+		feature.InPlacePodLevelResourcesVerticalScaling, feature.PersistentVolumeClaimUnusedSinceTime, feature.PodDeletionCost,
+		feature.PodLevelResources, feature.StorageVersionAPI:
 		return true
 	}
 	return false
