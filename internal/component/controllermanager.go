@@ -97,8 +97,8 @@ func (m *ControllerManager) Validate() error {
 func asked(gate feature.Gate) bool {
 	switch gate {
 	case feature.DRADeviceTaints, feature.DRADeviceTaintRules, feature.DRAPartitionableDevicesType, feature.DRAResourcePoolStatus,
-		feature.InPlacePodLevelResourcesVerticalScaling, feature.PersistentVolumeClaimUnusedSinceTime, feature.PodDeletionCost,
-		feature.PodLevelResources, feature.StorageVersionAPI:
+		feature.HPAGeneration, feature.HPAScaleToZero, feature.InPlacePodLevelResourcesVerticalScaling, feature.PersistentVolumeClaimUnusedSinceTime,
+		feature.PodDeletionCost, feature.PodLevelResources, feature.StaleControllerConsistencyHPA, feature.StorageVersionAPI:
 		return true
 	}
 	return false

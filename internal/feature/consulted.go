@@ -81,6 +81,7 @@ const (
 	RestartAllContainersOnContainerExits         Gate = "RestartAllContainersOnContainerExits"
 	SchedulerPopFromBackoffQ                     Gate = "SchedulerPopFromBackoffQ"
 	ServiceAccountNodeAudienceRestriction        Gate = "ServiceAccountNodeAudienceRestriction"
+	StaleControllerConsistencyHPA                Gate = "StaleControllerConsistencyHPA"
 	StorageCapacityScoring                       Gate = "StorageCapacityScoring"
 	StorageVersionAPI                            Gate = "StorageVersionAPI"
 	StorageVersionMigrator                       Gate = "StorageVersionMigrator"
