@@ -81,6 +81,7 @@ const (
 	RestartAllContainersOnContainerExits         Gate = "RestartAllContainersOnContainerExits"
 	SchedulerPopFromBackoffQ                     Gate = "SchedulerPopFromBackoffQ"
 	ServiceAccountNodeAudienceRestriction        Gate = "ServiceAccountNodeAudienceRestriction"
+	SizeBasedListCostEstimate                    Gate = "SizeBasedListCostEstimate"
 	StaleControllerConsistencyHPA                Gate = "StaleControllerConsistencyHPA"
 	StorageCapacityScoring                       Gate = "StorageCapacityScoring"
 	StorageVersionAPI                            Gate = "StorageVersionAPI"
