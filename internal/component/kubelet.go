@@ -99,6 +99,7 @@ func (k *Kubelet) kinds(fs *pflag.FlagSet) {
 	flagvalue.Is(fs, flagvalue.Quantity, "container-log-max-size")
 	flagvalue.Is(fs, flagvalue.Sysctl, "allowed-unsafe-sysctls")
 	flagvalue.OneOf(fs, "cgroup-driver", "cgroupfs", "systemd")
+	flagvalue.OneOf(fs, "logging-format", "text", "json")
 }
 
 // CheckKubelet returns an error for arguments with which no kubelet of a cluster would
@@ -142,6 +143,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	base.ApplyLogging(ctx, &c.Logging)
 	alone := *k
 	alone.service = notify.New()
 	provider, err := alone.identify(ctx, c)
@@ -219,6 +221,7 @@ func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
+	base.ApplyLogging(ctx, &config.Configuration.Logging)
 	kl, err := kubelet.New(config)
 	if err != nil {
 		return err

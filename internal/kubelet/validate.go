@@ -319,9 +319,12 @@ func unsupportedOperation(k *kubeletconfig.KubeletConfiguration) []setting {
 		{"showHiddenMetricsForVersion", k.ShowHiddenMetricsForVersion != ""},
 		{"volumePluginDir (--volume-plugin-dir)", k.VolumePluginDir != ""},
 		{"tracing", k.Tracing != nil},
-		{"logging.format " + log.Format + " (--logging-format)", log.Format != "" && log.Format != "text"},
-		{"logging.verbosity", log.Verbosity != 0},
+		{"logging.format " + log.Format + " (--logging-format)", !slices.Contains([]string{"", "text", "json"}, log.Format)},
 		{"logging.vmodule", len(log.VModule) > 0},
+		{"logging.options.json.splitStream", log.Options.JSON.SplitStream},
+		{"logging.options.text.splitStream", log.Options.Text.SplitStream},
+		{"logging.options.json.infoBufferSize", !log.Options.JSON.InfoBufferSize.IsZero()},
+		{"logging.options.text.infoBufferSize", !log.Options.Text.InfoBufferSize.IsZero()},
 	}
 }
 

@@ -74,7 +74,10 @@ func TestInvalidConfigurations(t *testing.T) {
 		"reservedMemory: [{numaNode: 0, limits: {memory: 0}}]":                                     `reserved memory may not be zero for NUMA node 0 and resource "memory"`,
 		"reservedMemory: [{numaNode: 1, limits: {memory: 1}}, {numaNode: 1, limits: {memory: 2}}]": `the reserved memory has a duplicate value for NUMA node 1 and resource "memory"`,
 		"memorySwap: {swapBehavior: UnlimitedSwap}":                                                "memorySwap.swapBehavior UnlimitedSwap is not supported",
-		"logging: {format: json}":                                                                  "logging.format json (--logging-format) is not supported",
+		"logging: {format: xml}":                                                                   "logging.format xml (--logging-format) is not supported",
+		"logging: {vmodule: [{filePattern: a, verbosity: 2}]}":                                     "logging.vmodule is not supported",
+		"logging: {options: {json: {splitStream: true}}}":                                          "logging.options.json.splitStream is not supported",
+		"logging: {options: {text: {infoBufferSize: 1Ki}}}":                                        "logging.options.text.infoBufferSize is not supported",
 		"userNamespaces: {idsPerPod: 131072}":                                                      "userNamespaces.idsPerPod is not supported",
 		"readOnlyPort: 10255":                                                                      "readOnlyPort is not supported",
 		"{enforceNodeAllocatable: [system-reserved], systemReserved: {cpu: '1'}}":                  "systemReservedCgroup (--system-reserved-cgroup) must be set",
@@ -113,7 +116,7 @@ shutdownGracePeriodCriticalPods: 0s
 syncFrequency: 0s
 volumeStatsAggPeriod: 0s
 `
-	for _, text := range []string{"", kubeadm, "cpuManagerPolicy: none", "memorySwap: {swapBehavior: NoSwap}", "memorySwap: {swapBehavior: LimitedSwap}", "serializeImagePulls: false\nmaxParallelImagePulls: 3", "enforceNodeAllocatable: [none]", "enableControllerAttachDetach: true", "cpuCFSQuotaPeriod: 1ms", "cpuCFSQuotaPeriod: 1s", "{cpuCFSQuotaPeriod: 100ms, featureGates: {CustomCPUCFSQuotaPeriod: false}}",
+	for _, text := range []string{"", kubeadm, "logging: {format: json, verbosity: 4}", "cpuManagerPolicy: none", "memorySwap: {swapBehavior: NoSwap}", "memorySwap: {swapBehavior: LimitedSwap}", "serializeImagePulls: false\nmaxParallelImagePulls: 3", "enforceNodeAllocatable: [none]", "enableControllerAttachDetach: true", "cpuCFSQuotaPeriod: 1ms", "cpuCFSQuotaPeriod: 1s", "{cpuCFSQuotaPeriod: 100ms, featureGates: {CustomCPUCFSQuotaPeriod: false}}",
 		"memoryThrottlingFactor: 1", "memoryReservationPolicy: TieredReservation", "{memoryThrottlingFactor: 0.9, memoryReservationPolicy: None, featureGates: {MemoryQoS: false}}"} {
 		if err := check(t, text); err != nil {
 			t.Errorf("%s: %v", text, err)
