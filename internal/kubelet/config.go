@@ -271,7 +271,7 @@ func DefaultConfiguration(k *kubeletconfig.KubeletConfiguration) {
 	defaults.Zero(&k.MemoryReservationPolicy, kubeletconfig.NoneMemoryReservationPolicy)
 	defaults.Nil(&k.RegisterNode, true)
 	defaults.Nil(&k.LocalStorageCapacityIsolation, true)
-	defaults.Nil(&k.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 5 * time.Minute})
+	defaults.Nil(&k.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: defaultRestartPeriod})
 }
 
 // paths returns how pods and plugins may name the kubelet's directories.

@@ -75,11 +75,12 @@ func Validate(k *kubeletconfig.KubeletConfiguration) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// defaultQuotaPeriod is the default of cpuCFSQuotaPeriod, and formerThrottlingFactor was
-// that of memoryThrottlingFactor, so that it may be set without its gate.
+// These are defaults, which may be set without their gates. formerThrottlingFactor was
+// that of memoryThrottlingFactor.
 const (
 	defaultQuotaPeriod     = 100 * time.Millisecond
 	formerThrottlingFactor = 0.9
+	defaultRestartPeriod   = 5 * time.Minute // of crashLoopBackOff
 )
 
 // gated are the settings that need a feature gate.
@@ -90,6 +91,14 @@ func gated(k *kubeletconfig.KubeletConfiguration, gates *feature.Set) []setting 
 			period != defaultQuotaPeriod && !gates.Enabled(feature.CustomCPUCFSQuotaPeriod)},
 		{"memoryThrottlingFactor must not be set when MemoryQoS feature gate is disabled", !memory && isSet(k.MemoryThrottlingFactor, formerThrottlingFactor)},
 		{fmt.Sprintf("memoryReservationPolicy %q requires MemoryQoS feature gate to be enabled", k.MemoryReservationPolicy), !memory && spec.TieredReservation(k)},
+		{"serverTLSBootstrap true requires feature gate RotateKubeletServerCertificate", k.ServerTLSBootstrap && !gates.Enabled(feature.RotateKubeletServerCertificate)},
+		{"specifying shutdownGracePeriod or shutdownGracePeriodCriticalPods requires feature gate GracefulNodeShutdown",
+			(k.ShutdownGracePeriod.Duration > 0 || k.ShutdownGracePeriodCriticalPods.Duration > 0) && !gates.Enabled(feature.GracefulNodeShutdown)},
+		{"specifying shutdownGracePeriodByPodPriority requires feature gate GracefulNodeShutdownBasedOnPodPriority",
+			len(k.ShutdownGracePeriodByPodPriority) > 0 && !gates.Enabled(feature.GracefulNodeShutdownBasedOnPodPriority)},
+		{"crashLoopBackOff.maxContainerRestartPeriod must not be set when KubeletCrashLoopBackOffMax feature gate is disabled",
+			k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration != defaultRestartPeriod && !gates.Enabled(feature.KubeletCrashLoopBackOffMax)},
+		{"DefaultPodSysctls feature gate is required for Kubelet configuration option defaultPodSysctls", len(k.DefaultPodSysctls) > 0 && !gates.Enabled(feature.DefaultPodSysctls)},
 	}
 }
 

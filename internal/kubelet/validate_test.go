@@ -74,22 +74,27 @@ func TestInvalidConfigurations(t *testing.T) {
 		"reservedMemory: [{numaNode: 0, limits: {memory: 0}}]":                                     `reserved memory may not be zero for NUMA node 0 and resource "memory"`,
 		"reservedMemory: [{numaNode: 1, limits: {memory: 1}}, {numaNode: 1, limits: {memory: 2}}]": `the reserved memory has a duplicate value for NUMA node 1 and resource "memory"`,
 		"memorySwap: {swapBehavior: UnlimitedSwap}":                                                "memorySwap.swapBehavior UnlimitedSwap is not supported",
-		"logging: {format: xml}":                                                                   "logging.format xml (--logging-format) is not supported",
-		"logging: {vmodule: [{filePattern: a, verbosity: 2}]}":                                     "logging.vmodule is not supported",
-		"logging: {options: {json: {splitStream: true}}}":                                          "logging.options.json.splitStream is not supported",
-		"logging: {options: {text: {infoBufferSize: 1Ki}}}":                                        "logging.options.text.infoBufferSize is not supported",
-		"userNamespaces: {idsPerPod: 131072}":                                                      "userNamespaces.idsPerPod is not supported",
-		"readOnlyPort: 10255":                                                                      "readOnlyPort is not supported",
-		"{enforceNodeAllocatable: [system-reserved], systemReserved: {cpu: '1'}}":                  "systemReservedCgroup (--system-reserved-cgroup) must be set",
-		"{enforceNodeAllocatable: [kube-reserved], kubeReservedCgroup: /kube.slice}":               "enforceNodeAllocatable (--enforce-node-allocatable) has kube-reserved, but nothing is reserved for it",
-		"enforceNodeAllocatable: [everything]":                                                     "enforceNodeAllocatable (--enforce-node-allocatable) \"everything\"",
-		"enforceNodeAllocatable: [none, pods]":                                                     "none cannot be used together with pods",
-		"shutdownGracePeriodCriticalPods: 30s":                                                     "shutdownGracePeriodCriticalPods 30s must be <= shutdownGracePeriod 0s",
-		"{enableSystemLogQuery: true, enableSystemLogHandler: false}":                              "enableSystemLogHandler is required for enableSystemLogQuery",
-		"hairpinMode: sometimes":                                                                   "hairpinMode (--hairpin-mode)",
-		"tlsMinVersion: SSL3":                                                                      "tlsMinVersion (--tls-min-version)",
-		"tlsCipherSuites: [ROT13]":                                                                 "tlsCipherSuites (--tls-cipher-suites)",
-		"cgroupDriver: initd":                                                                      "cgroupDriver (--cgroup-driver)",
+		"{serverTLSBootstrap: true, featureGates: {RotateKubeletServerCertificate: false}}":        "serverTLSBootstrap true requires feature gate RotateKubeletServerCertificate",
+		"{shutdownGracePeriod: 30s, featureGates: {GracefulNodeShutdown: false, GracefulNodeShutdownBasedOnPodPriority: false}}":                             "requires feature gate GracefulNodeShutdown",
+		"{shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 30}], featureGates: {GracefulNodeShutdownBasedOnPodPriority: false}}": "requires feature gate GracefulNodeShutdownBasedOnPodPriority",
+		"{crashLoopBackOff: {maxContainerRestartPeriod: 1m}, featureGates: {KubeletCrashLoopBackOffMax: false}}":                                             "crashLoopBackOff.maxContainerRestartPeriod must not be set",
+		"defaultPodSysctls: {net.ipv4.ip_forward: '1'}":                              "DefaultPodSysctls feature gate is required",
+		"logging: {format: xml}":                                                     "logging.format xml (--logging-format) is not supported",
+		"logging: {vmodule: [{filePattern: a, verbosity: 2}]}":                       "logging.vmodule is not supported",
+		"logging: {options: {json: {splitStream: true}}}":                            "logging.options.json.splitStream is not supported",
+		"logging: {options: {text: {infoBufferSize: 1Ki}}}":                          "logging.options.text.infoBufferSize is not supported",
+		"userNamespaces: {idsPerPod: 131072}":                                        "userNamespaces.idsPerPod is not supported",
+		"readOnlyPort: 10255":                                                        "readOnlyPort is not supported",
+		"{enforceNodeAllocatable: [system-reserved], systemReserved: {cpu: '1'}}":    "systemReservedCgroup (--system-reserved-cgroup) must be set",
+		"{enforceNodeAllocatable: [kube-reserved], kubeReservedCgroup: /kube.slice}": "enforceNodeAllocatable (--enforce-node-allocatable) has kube-reserved, but nothing is reserved for it",
+		"enforceNodeAllocatable: [everything]":                                       "enforceNodeAllocatable (--enforce-node-allocatable) \"everything\"",
+		"enforceNodeAllocatable: [none, pods]":                                       "none cannot be used together with pods",
+		"shutdownGracePeriodCriticalPods: 30s":                                       "shutdownGracePeriodCriticalPods 30s must be <= shutdownGracePeriod 0s",
+		"{enableSystemLogQuery: true, enableSystemLogHandler: false}":                "enableSystemLogHandler is required for enableSystemLogQuery",
+		"hairpinMode: sometimes":                                                     "hairpinMode (--hairpin-mode)",
+		"tlsMinVersion: SSL3":                                                        "tlsMinVersion (--tls-min-version)",
+		"tlsCipherSuites: [ROT13]":                                                   "tlsCipherSuites (--tls-cipher-suites)",
+		"cgroupDriver: initd":                                                        "cgroupDriver (--cgroup-driver)",
 	} {
 		if err := check(t, text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
@@ -116,7 +121,8 @@ shutdownGracePeriodCriticalPods: 0s
 syncFrequency: 0s
 volumeStatsAggPeriod: 0s
 `
-	for _, text := range []string{"", kubeadm, "logging: {format: json, verbosity: 4}", "cpuManagerPolicy: none", "memorySwap: {swapBehavior: NoSwap}", "memorySwap: {swapBehavior: LimitedSwap}", "serializeImagePulls: false\nmaxParallelImagePulls: 3", "enforceNodeAllocatable: [none]", "enableControllerAttachDetach: true", "cpuCFSQuotaPeriod: 1ms", "cpuCFSQuotaPeriod: 1s", "{cpuCFSQuotaPeriod: 100ms, featureGates: {CustomCPUCFSQuotaPeriod: false}}",
+	for _, text := range []string{"", kubeadm, "logging: {format: json, verbosity: 4}", "{defaultPodSysctls: {net.ipv4.ip_forward: '1'}, featureGates: {DefaultPodSysctls: true}}",
+		"featureGates: {KubeletCrashLoopBackOffMax: false}", "cpuManagerPolicy: none", "memorySwap: {swapBehavior: NoSwap}", "memorySwap: {swapBehavior: LimitedSwap}", "serializeImagePulls: false\nmaxParallelImagePulls: 3", "enforceNodeAllocatable: [none]", "enableControllerAttachDetach: true", "cpuCFSQuotaPeriod: 1ms", "cpuCFSQuotaPeriod: 1s", "{cpuCFSQuotaPeriod: 100ms, featureGates: {CustomCPUCFSQuotaPeriod: false}}",
 		"memoryThrottlingFactor: 1", "memoryReservationPolicy: TieredReservation", "{memoryThrottlingFactor: 0.9, memoryReservationPolicy: None, featureGates: {MemoryQoS: false}}"} {
 		if err := check(t, text); err != nil {
 			t.Errorf("%s: %v", text, err)

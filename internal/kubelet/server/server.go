@@ -217,7 +217,9 @@ func (s *Server) addDebugging(mux *http.ServeMux) {
 	}
 	stream("POST /run/{namespace}/{pod}/{container}", s.run)
 	stream("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
-	stream("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
+	if s.config.Features.Enabled(feature.ContainerCheckpoint) {
+		stream("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
+	}
 	if *s.config.Configuration.EnableSystemLogHandler {
 		mux.Handle("GET /logs/", httpserver.Stream(http.StripPrefix("/logs/", s.systemLogs())))
 	} else {
