@@ -222,6 +222,13 @@ func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider) error {
 		return err
 	}
 	base.ApplyLogging(ctx, &config.Configuration.Logging)
+	gates, err := kubelet.Features(&config.Configuration)
+	if err != nil {
+		return err
+	}
+	for _, warning := range gates.Warnings() {
+		klog.FromContext(ctx).Info(warning)
+	}
 	kl, err := kubelet.New(config)
 	if err != nil {
 		return err
