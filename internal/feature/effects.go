@@ -14,9 +14,9 @@ const (
 	// byLibraries are the gates that k8s.io libraries ask about, in the process of an
 	// API server.
 	byLibraries = `
-AllowParsingUserUIDFromCertAuth DeclarativeValidationBeta ExcludeAdmissionWebhookVirtualResources KMSv1
-MutatingAdmissionPolicy StructuredAuthenticationConfigurationEgressSelector
-StructuredAuthenticationConfigurationJWKSMetrics WebhookRoundTripLoadBalancing
+AllowParsingUserUIDFromCertAuth DeclarativeValidationBeta KMSv1 MutatingAdmissionPolicy
+StructuredAuthenticationConfigurationEgressSelector StructuredAuthenticationConfigurationJWKSMetrics
+WebhookRoundTripLoadBalancing
 `
 	// missing are features that no component has. Turning one on is refused.
 	missing = `

@@ -14,7 +14,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
@@ -36,6 +35,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/webhooks"
 	"github.com/coracle-io/coracle/internal/metrics"
+	definitions "github.com/coracle-io/coracle/internal/resource/admissionregistration"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -160,7 +160,7 @@ func (e *extension) start(ctx context.Context) (admission.Interface, error) {
 	initializer.New(access.Kubernetes, access.Dynamic, access.Informers, access.Authorizer,
 		utilfeature.DefaultFeatureGate, access.Version, e.ctx.Done(), access.Mapper).Initialize(plugin)
 	if excluding, ok := plugin.(initializer.WantsExcludedAdmissionResources); ok {
-		excluding.SetExcludedAdmissionResources(reviews())
+		excluding.SetExcludedAdmissionResources(definitions.Excluded())
 	}
 	if loading, ok := plugin.(initializer.WantsManifestLoaders); ok {
 		loading.SetManifestLoaders(manifestLoaders())
@@ -181,20 +181,6 @@ func (e *extension) start(ctx context.Context) (admission.Interface, error) {
 	access.Informers.Start(e.ctx.Done())
 	access.Informers.WaitForCacheSync(ctx.Done())
 	return plugin, ctx.Err()
-}
-
-// reviews returns the resources that webhooks and policies do not see, as
-// upstream's exclusions do: one that refuses them would keep its own server from
-// authenticating and authorizing.
-func reviews() []schema.GroupResource {
-	return []schema.GroupResource{
-		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"},
-		{Group: "authentication.k8s.io", Resource: "tokenreviews"},
-		{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"},
-		{Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"},
-		{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"},
-		{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"},
-	}
 }
 
 // recoverPanic turns a panic of a plugin into an internal error. Some JSON

@@ -5,7 +5,6 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/defaults"
@@ -26,9 +25,7 @@ func MutatingWebhookConfigurations() *resource.Resource {
 		UnqualifiedFinalizers:   true,
 		MetadataUpdateUnchecked: true,
 		UpdateValidatesAlone:    true,
-		Strategy: strategy(func(c *compilers, o, old *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
-			return validateHooks(c, mutatingHooks(o), mutatingHooks(old))
-		}),
+		Strategy:                webhookStrategy(mutatingHooks),
 		Table: resource.Table[*admissionv1.MutatingWebhookConfiguration]{
 			Columns: []metav1.TableColumnDefinition{
 				resource.NameColumn(),

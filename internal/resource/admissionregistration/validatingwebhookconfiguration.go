@@ -5,7 +5,6 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/coracle-io/coracle/internal/resource"
 )
@@ -25,9 +24,7 @@ func ValidatingWebhookConfigurations() *resource.Resource {
 		UnqualifiedFinalizers:   true,
 		MetadataUpdateUnchecked: true,
 		UpdateValidatesAlone:    true,
-		Strategy: strategy(func(c *compilers, o, old *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
-			return validateHooks(c, validatingHooks(o), validatingHooks(old))
-		}),
+		Strategy:                webhookStrategy(validatingHooks),
 		Table: resource.Table[*admissionv1.ValidatingWebhookConfiguration]{
 			Columns: []metav1.TableColumnDefinition{
 				resource.NameColumn(),
