@@ -182,7 +182,7 @@ func (k *Kubelet) newVolumes(gates *feature.Set) {
 	c := &k.config
 	k.volumes = &volume.Manager{
 		Root: c.RootDirectory, Paths: c.paths(), FS: c.Files, Mounter: c.Mounter, Operations: volume.NewOperations(c.Metrics),
-		Node: func() *v1.Node { return k.node.Node() }, Recorder: k.recorder,
+		Node: func() *v1.Node { return k.node.Node() }, Recorder: k.recorder, EmptyDirModes: gates.Enabled(feature.EmptyDirVolumeMode),
 	}
 	config := csi.Config{
 		Root: c.RootDirectory, Paths: c.paths(), NodeName: c.NodeName, FS: c.Files, Mounter: c.Mounter, Client: c.Client, Recorder: k.recorder,

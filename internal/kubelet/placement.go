@@ -257,7 +257,7 @@ func placementErrors(k *kubeletconfig.KubeletConfiguration) []error {
 	}
 	for _, gate := range []feature.Gate{
 		feature.AtomicWriteVolumeUserFields, feature.DRANodeAllocatableResources, feature.DRAOptionalNodeOperations, feature.DRAWorkloadResourceClaims,
-		feature.EmptyDirVolumeMode, feature.GRPCContainerProbeTLS, feature.H2CContainerProbe, feature.VolumeBindMountOptions,
+		feature.GRPCContainerProbeTLS, feature.H2CContainerProbe, feature.VolumeBindMountOptions,
 	} {
 		if gates.Named()[gate] {
 			invalid("featureGates (--feature-gates): %s=true: this kubelet does not have this feature", gate)

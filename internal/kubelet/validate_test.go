@@ -79,7 +79,7 @@ func TestInvalidConfigurations(t *testing.T) {
 		"{shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 30}], featureGates: {GracefulNodeShutdownBasedOnPodPriority: false}}": "requires feature gate GracefulNodeShutdownBasedOnPodPriority",
 		"{crashLoopBackOff: {maxContainerRestartPeriod: 1m}, featureGates: {KubeletCrashLoopBackOffMax: false}}":                                             "crashLoopBackOff.maxContainerRestartPeriod must not be set",
 		"defaultPodSysctls: {net.ipv4.ip_forward: '1'}":                              "DefaultPodSysctls feature gate is required",
-		"featureGates: {EmptyDirVolumeMode: true}":                                   "EmptyDirVolumeMode=true: this kubelet does not have this feature",
+		"featureGates: {H2CContainerProbe: true}":                                    "H2CContainerProbe=true: this kubelet does not have this feature",
 		"featureGates: {QOSReserved: true}":                                          "QOSReserved=true: there is no such feature here",
 		"logging: {format: xml}":                                                     "logging.format xml (--logging-format) is not supported",
 		"logging: {vmodule: [{filePattern: a, verbosity: 2}]}":                       "logging.vmodule is not supported",
