@@ -82,9 +82,10 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 
 // Validate returns all errors in the options, joined, or nil.
 func (o *Options) Validate() error {
-	var errs []error
+	gates, _ := feature.Parse(o.APIs.FeatureGates) // o.APIs.validate returns the error
+	errs := o.FrontProxy.validate(gates)
 	for _, validate := range []func() []error{
-		o.Serving.validate, o.Services.validate, o.Storage.validate, o.Authorization.validate, o.Requests.validate, o.FrontProxy.validate,
+		o.Serving.validate, o.Services.validate, o.Storage.validate, o.Authorization.validate, o.Requests.validate,
 		o.Authentication.validate, o.ServiceAccounts.validate, o.Audit.Validate, o.APIs.validate, o.KubeletClient.validate,
 		o.Admission.validate, o.Ignored.validate,
 	} {
