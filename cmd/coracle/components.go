@@ -38,7 +38,7 @@ func componentCommand(name, short, example string, addFlags func(*pflag.FlagSet)
 				return err
 			}
 			log := logging.New(os.Stderr, levels)
-			log.CaptureKlog()
+			log.CaptureKlog(name)
 			return supervise.IgnoreCanceled(supervise.RunOnce(log.Context(cmd.Context(), name), name, run))
 		},
 	}

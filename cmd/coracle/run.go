@@ -261,7 +261,7 @@ func runPart(ctx context.Context, r *processes.Reporter, o cluster.Options, p pa
 	if o.Node != nil && o.Node.Number > 1 {
 		log = log.Of(o.NameOfNode(o.Node.Number))
 	}
-	log.CaptureKlog()
+	log.CaptureKlog("")
 	setOOMScore(ctx, b.oomScoreAdj)
 	ctx, cancel := context.WithCancel(ctx)
 	var monitors sync.WaitGroup

@@ -142,7 +142,7 @@ func (a action) readUnstored(list func(*internalversion.ListOptions) []*watchcac
 		return err
 	}
 	if a.call.Info.Verb == "list" {
-		options, err := listOptions(a.q.query(), false, a.call.Endpoint, a.call.Info.Name)
+		options, err := listOptions(a.q.query(), false, a.call)
 		if err != nil {
 			return err
 		}

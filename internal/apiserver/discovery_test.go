@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
+	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // Discovery clients find the resources of the golden table, with aggregated
@@ -96,6 +98,26 @@ func tableOf(t *testing.T, lists []*metav1.APIResourceList) []string {
 		}
 	}
 	return lines
+}
+
+// Resources that are stored have a hash of their storage version if the gate is on.
+func TestStorageVersionHashes(t *testing.T) {
+	for _, gate := range []string{"StorageVersionHash=true", "StorageVersionHash=false"} {
+		features, err := feature.Parse([]string{gate})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := apiservertest.Start(t, func(c *apiserver.Config) { c.Registry.Features = features })
+		code, body, _ := call(t, s, "GET", "/api/v1", "")
+		var list metav1.APIResourceList
+		if err := json.Unmarshal(body, &list); err != nil || code != http.StatusOK {
+			t.Fatal(code, err)
+		}
+		at := slices.IndexFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods" })
+		if at < 0 || (list.APIResources[at].StorageVersionHash != "") != features.Enabled(feature.StorageVersionHash) {
+			t.Errorf("%s: %+v", gate, list.APIResources)
+		}
+	}
 }
 
 func TestDiscoveryETag(t *testing.T) {

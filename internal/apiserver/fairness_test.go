@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
@@ -23,6 +24,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/flowschemas"
 	_ "github.com/coracle-io/coracle/internal/bubble"
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // fairServer is a server of 20 seats that authorizes everything. A GET
@@ -35,7 +37,7 @@ type fairServer struct {
 	slow  chan struct{}
 }
 
-func startFair(t *testing.T) *fairServer {
+func startFair(t *testing.T, configure ...func(*apiserver.Config)) *fairServer {
 	s := &fairServer{t: t, begun: make(chan string, 1000), slow: make(chan struct{})}
 	s.Server = apiservertest.StartInProcess(t, everybody, func(c *apiserver.Config) {
 		c.Limits.PriorityAndFairness, c.Limits.MaxInFlight, c.Limits.MaxMutatingInFlight = true, 20, 0
@@ -47,6 +49,9 @@ func startFair(t *testing.T) *fairServer {
 			case <-r.Context().Done():
 			}
 		})}
+		for _, change := range configure {
+			change(c)
+		}
 	})
 	provider, err := client.NewInProcess(s.Handler(), s.Cache, apirequest.WithUser)
 	if err != nil {
@@ -261,6 +266,57 @@ func TestWatchesHoldNoSeats(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A list takes seats for the size of what it returns, or for the number of objects if
+// SizeBasedListCostEstimate is off.
+func TestSeatsOfLists(t *testing.T) {
+	for _, test := range []struct {
+		gates                          string
+		many, large, few, ofOther, one int // seats
+	}{
+		{"", 1, 2, 1, 1, 1},
+		{"SizeBasedListCostEstimate=false", 2, 1, 1, 1, 1},
+	} {
+		features, err := feature.Parse([]string{test.gates})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := startFair(t, func(c *apiserver.Config) { c.Registry.Features = features })
+		s.level("low", flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject}, "jane") // at most two seats for each request
+		for n := range 101 {
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("s", n)}}
+			if _, err := s.admin.Kubernetes.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n := range 3 {
+			large := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("c", n)}, Data: map[string]string{"a": strings.Repeat("a", 60_000)}}
+			if _, err := s.admin.Kubernetes.CoreV1().ConfigMaps("default").Create(t.Context(), large, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.Cache.Fresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		total := 0
+		for _, list := range []struct {
+			path  string
+			seats int
+		}{
+			{"/api/v1/secrets", test.many}, {"/api/v1/configmaps", test.large}, {"/api/v1/configmaps?limit=1", test.few},
+			{"/api/v1/namespaces/other/secrets", test.ofOther}, {"/api/v1/namespaces/default/configmaps/c0", test.one},
+		} {
+			if got := s.get("jane", list.path); got.code != http.StatusOK {
+				t.Errorf("%q: %s: %+v", test.gates, list.path, got)
+			}
+			total += list.seats
+			want := fmt.Sprintf("apiserver_flowcontrol_work_estimated_seats_sum{flow_schema=\"low\",priority_level=\"low\"} %d\n", total)
+			if !strings.Contains(s.get("admin", "/metrics").body, want) {
+				t.Errorf("%q: after %s the metrics lack %s", test.gates, list.path, want)
+			}
+		}
+	}
 }
 
 func TestPlainLimits(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver/fairness"
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/compute"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -61,7 +62,7 @@ func (s *seat) enter(q *request, arrived time.Time) error {
 func (s *seat) enterFairly(q *request, class *inFlight, arrived time.Time) error {
 	flow := &s.flow
 	end := q.measure(apirequest.TrackAPFQueueWaitLatency)
-	ok := s.server.fairness.Begin(q.call.Context, flow, q.call.User, &q.call.Info, estimatedObjects(q.call.Registry.Routes(), &q.call.Info, q.query), arrived)
+	ok := s.server.fairness.Begin(q.call.Context, flow, q.call.User, &q.call.Info, estimatedSeats(q.call.Registry, &q.call.Info, q.query), arrived)
 	end()
 	header := q.response.w.Header()
 	header["X-Kubernetes-Pf-Flowschema-Uid"], header["X-Kubernetes-Pf-Prioritylevel-Uid"] = flow.UIDs()
@@ -104,32 +105,39 @@ func (s *seat) leave() {
 	}
 }
 
-// estimatedObjects estimates how many objects a list, or the initial events of a
-// watch, visit. It returns 0 for other requests.
-func estimatedObjects(routes *registry.Routes, i *apirequest.RequestInfo, query func() url.Values) int {
+// estimatedSeats estimates how many seats a list, or the initial events of a watch,
+// take: for the size of the objects, or for their number if SizeBasedListCostEstimate
+// is off. It returns 0 for other requests, and for what takes one seat at most.
+func estimatedSeats(r *registry.Registry, i *apirequest.RequestInfo, query func() url.Values) int {
 	if !i.IsResourceRequest || i.Name != "" || i.Subresource != "" || i.Verb != "list" && i.Verb != "watch" {
 		return 0
 	}
-	e := routes.Find(schema.GroupVersion{Group: i.APIGroup, Version: i.APIVersion}, i.Resource)
+	e := r.Routes().Find(schema.GroupVersion{Group: i.APIGroup, Version: i.APIVersion}, i.Resource)
 	if e == nil || e.Kind == nil || i.Verb == "watch" && !wantsInitialEvents(query()) {
 		return 0
 	}
-	snapshot := e.Kind.Snapshot()
-	count := snapshot.Len()
-	if count <= fairness.ObjectsPerSeat {
-		return count
+	bySize := r.Features.Enabled(feature.SizeBasedListCostEstimate)
+	snapshot, stored := e.Kind.Snapshot(), e.Kind.Stored()
+	all := snapshot.Len()
+	if all == 0 || bySize && stored <= fairness.BytesPerSeat || !bySize && all <= fairness.ObjectsPerSeat {
+		return 0
 	}
+	count := all
 	if i.Namespace != "" {
 		count = snapshot.Count(i.Namespace, watchcache.Position{})
 	}
-	if i.FieldSelector == "" && i.LabelSelector == "" {
+	// A selector makes a list visit more objects than it returns, but it holds no more.
+	if bySize || i.FieldSelector == "" && i.LabelSelector == "" {
 		if text := query().Get("limit"); text != "" {
 			if limit, err := strconv.Atoi(text); err == nil && limit > 0 {
 				count = min(count, limit)
 			}
 		}
 	}
-	return count
+	if !bySize {
+		return fairness.SeatsOfObjects(count)
+	}
+	return fairness.SeatsOfBytes(int64(float64(stored) / float64(all) * float64(count)))
 }
 
 // wantsInitialEvents reports whether a watch begins with all existing objects.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/registry"
 	"github.com/coracle-io/coracle/internal/apiserver/status"
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // The functions below read the options of a verb from the query. Values that
@@ -96,9 +97,9 @@ func deleteOptions(query url.Values) (*metav1.DeleteOptions, error) {
 	return o, nil
 }
 
-// listOptions reads the options of a list, a watch or a deletecollection.
-// name, if given, narrows it to one object.
-func listOptions(query url.Values, watch bool, e *registry.Endpoint, name string) (*internalversion.ListOptions, error) {
+// listOptions reads the options of a list, a watch or a deletecollection. The name of
+// the request, if it has one, narrows it to one object.
+func listOptions(query url.Values, watch bool, call *registry.Request) (*internalversion.ListOptions, error) {
 	o := &internalversion.ListOptions{
 		Watch:                watch,
 		ResourceVersion:      query.Get("resourceVersion"),
@@ -120,14 +121,15 @@ func listOptions(query url.Values, watch bool, e *registry.Endpoint, name string
 	if o.LabelSelector, err = labelSelector(query.Get("labelSelector")); err != nil {
 		return nil, err
 	}
-	if o.FieldSelector, err = fieldSelector(query.Get("fieldSelector"), e); err != nil {
+	if o.FieldSelector, err = fieldSelector(query.Get("fieldSelector"), call.Endpoint); err != nil {
 		return nil, err
 	}
-	internalversion.SetListOptionsDefaults(o, true)
-	if errs := listvalidation.ValidateListOptions(o, true); len(errs) > 0 {
+	watchList := call.Registry.Features.Enabled(feature.WatchList)
+	internalversion.SetListOptionsDefaults(o, watchList)
+	if errs := listvalidation.ValidateListOptions(o, watchList); len(errs) > 0 {
 		return nil, status.InvalidOptions("ListOptions", errs)
 	}
-	return o, narrowToName(o, name)
+	return o, narrowToName(o, call.Info.Name)
 }
 
 func narrowToName(o *internalversion.ListOptions, name string) error {

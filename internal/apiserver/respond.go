@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coracle-io/coracle/internal/apiserver/codec"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/httpserver"
 )
 
@@ -99,7 +100,9 @@ func (a *response) sendList(l *codec.List, media codec.Media) {
 const compressionThreshold = 128 << 10
 
 // compresses reports whether a body of this size is compressed.
-func (a *response) compresses(size int) bool { return size >= compressionThreshold && a.takesGzip() }
+func (a *response) compresses(size int) bool {
+	return size >= compressionThreshold && a.held.server.registry.Features.Enabled(feature.APIResponseCompression) && a.takesGzip()
+}
 
 // takesGzip reports whether the client takes compressed answers. Clients on the
 // same machine get none.

@@ -241,7 +241,8 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		registry: registry.New(c.Registry, c.Resources), access: c.Access, handlers: c.Handlers, limits: c.Limits, http: c.HTTP, observe: c.Observe,
 		cbor: c.Registry.Features.Enabled(feature.CBORServingAndStorage), memory: c.Memory,
-		bodies: bodylimit.New(bodiesTotal), onward: httpserver.NewProxyLimiter(), discovery: discovery.New(c.Resources),
+		bodies: bodylimit.New(bodiesTotal), onward: httpserver.NewProxyLimiter(),
+		discovery: discovery.New(c.Resources, c.Registry.Features.Enabled(feature.StorageVersionHash)),
 	}
 	if s.observe == nil {
 		s.observe = s.count

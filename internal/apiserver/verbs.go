@@ -95,7 +95,7 @@ func (o operation) serveList() error {
 	if err != nil {
 		return err
 	}
-	options, err := listOptions(o.q.query(), false, o.call.Endpoint, o.call.Info.Name)
+	options, err := listOptions(o.q.query(), false, o.call)
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (o operation) serveDeleteCollection() error {
 	if err != nil {
 		return err
 	}
-	listed, err := listOptions(o.q.query(), false, o.call.Endpoint, o.call.Info.Name)
+	listed, err := listOptions(o.q.query(), false, o.call)
 	if err != nil {
 		return err
 	}

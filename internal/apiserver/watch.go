@@ -35,7 +35,7 @@ func (o operation) serveWatch() error {
 	if err != nil {
 		return err
 	}
-	options, err := listOptions(o.q.query(), true, o.call.Endpoint, o.call.Info.Name)
+	options, err := listOptions(o.q.query(), true, o.call)
 	if err != nil {
 		return err
 	}

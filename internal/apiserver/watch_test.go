@@ -19,6 +19,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/apiservertest"
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // seen is a watch event in short: "ADDED a".
@@ -135,6 +136,44 @@ func TestWatchList(t *testing.T) {
 	none := watch(t, s, "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=0")
 	mustCreate(t, s, mapsPath, configMap("c", "}"))
 	none.expect("ADDED c")
+}
+
+// Without WatchList, a watch cannot ask for initial events, and begins with them as it did
+// before.
+func TestWatchListIsOff(t *testing.T) {
+	off, err := feature.Parse([]string{"WatchList=false", "WatchListCompression=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := apiservertest.Start(t, func(c *apiserver.Config) { c.Registry.Features = off })
+	mustCreate(t, s, mapsPath, configMap("a", "}"))
+	watch(t, s, "allowWatchBookmarks=true").expect("ADDED a")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, mapsPath+"?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", nil)
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	if w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// Large answers are compressed for clients on other machines, unless that is off.
+func TestAnswersAreCompressed(t *testing.T) {
+	for gates, want := range map[string]string{"": "gzip", "APIResponseCompression=false": ""} {
+		features, err := feature.Parse([]string{gates})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := apiservertest.Start(t, func(c *apiserver.Config) { c.Registry.Features = features })
+		mustCreate(t, s, mapsPath, configMap("a", `}, "data": {"a": "`+strings.Repeat("a", 200<<10)+`"}`))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, mapsPath+"/a", nil)
+		r.RemoteAddr = "192.0.2.1:7777"
+		r.Header.Set("Accept-Encoding", "gzip")
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		if got := w.Header().Get("Content-Encoding"); w.Code != http.StatusOK || got != want {
+			t.Errorf("%q: %d, with the encoding %q, want %q", gates, w.Code, got, want)
+		}
+	}
 }
 
 // TestWatchListsAreCompressed checks that a watch that begins with a list is

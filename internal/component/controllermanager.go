@@ -45,6 +45,7 @@ type ControllerManager struct {
 	controllers   []controller.Descriptor
 	featureGates  []string
 	cloudProvider string
+	logging       base.Logging
 	ignored       *pflag.FlagSet
 }
 
@@ -55,6 +56,7 @@ func NewControllerManager() *ControllerManager {
 		Leader:  leader.Options{Configuration: leader.DefaultConfiguration("kube-controller-manager")},
 		Options: all.DefaultOptions(),
 		Enabled: []string{"*"},
+		logging: base.NewLogging(),
 		ignored: ignoredControllerFlags(),
 	}
 	m.controllers = all.Controllers(&m.Options)
@@ -72,6 +74,7 @@ func (m *ControllerManager) AddFlags(fs *pflag.FlagSet) {
 	controller.AddFlags(fs, &m.Enabled, m.controllers)
 	fs.StringSliceVar(&m.featureGates, "feature-gates", m.featureGates, "feature gates as Name=true; most of them have an effect at the API server only, whose gates decide what controllers may do")
 	fs.StringVar(&m.cloudProvider, "cloud-provider", m.cloudProvider, "external, or empty; neither has an effect, because no cloud provider is built in")
+	m.logging.AddFlags(fs)
 	fs.AddFlagSet(m.ignored)
 	bindFields(fs, &m.Leader.Configuration, leaderElectionFields(""))
 	leaderElectionKinds(fs)
@@ -81,7 +84,7 @@ func (m *ControllerManager) AddFlags(fs *pflag.FlagSet) {
 func (m *ControllerManager) Validate() error {
 	_, err := controller.Select(m.controllers, m.Enabled)
 	_, gatesErr := feature.Parse(m.featureGates)
-	errs := []error{err, leader.Validate(&m.Leader.Configuration), gatesErr}
+	errs := []error{err, leader.Validate(&m.Leader.Configuration), gatesErr, m.logging.Validate()}
 	if m.cloudProvider != "" && m.cloudProvider != "external" {
 		errs = append(errs, fmt.Errorf("--cloud-provider=%s: no cloud provider is built in: use external", m.cloudProvider))
 	}
@@ -96,7 +99,9 @@ func (m *ControllerManager) Validate() error {
 // asked reports whether controllers ask about a feature gate.
 func asked(gate feature.Gate) bool {
 	switch gate {
-	case feature.DRADeviceTaints, feature.DRADeviceTaintRules, feature.DRAPartitionableDevicesType, feature.DRAResourcePoolStatus, feature.PersistentVolumeClaimUnusedSinceTime, feature.PodDeletionCost, feature.StorageVersionAPI:
+	case feature.DRADeviceTaints, feature.DRADeviceTaintRules, feature.DRAPartitionableDevicesType, feature.DRAResourcePoolStatus,
+		feature.HPAGeneration, feature.HPAScaleToZero, feature.InPlacePodLevelResourcesVerticalScaling, feature.PersistentVolumeClaimUnusedSinceTime,
+		feature.PodDeletionCost, feature.PodLevelResources, feature.StaleControllerConsistencyHPA, feature.StorageVersionAPI:
 		return true
 	}
 	return false
@@ -110,7 +115,7 @@ func (m *ControllerManager) warnings() []string {
 	}
 	all := gates.Warnings()
 	for _, gate := range slices.Sorted(maps.Keys(gates.Named())) {
-		if !asked(gate) {
+		if !asked(gate) && !feature.IsFixed(gate) {
 			all = append(all, fmt.Sprintf("--feature-gates: %s has no effect here: set it at the API server", gate))
 		}
 	}
@@ -137,6 +142,7 @@ func (m *ControllerManager) Run(ctx context.Context) error {
 // RunWith runs the controllers with clients of the given provider, and their
 // health server.
 func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provider) error {
+	m.logging.Apply(ctx)
 	c := base.NewCounts(ctx)
 	provider, err := c.Of(provider)
 	if err != nil {

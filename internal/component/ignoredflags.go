@@ -12,24 +12,17 @@ func addMasterFlag(fs *pflag.FlagSet, master *string) {
 	fs.StringVar(master, "master", *master, "URL of the API server, such as https://10.0.0.1:6443 (default: the one in the kubeconfig)")
 }
 
-// ignoredLogFlags are the flags of upstream's components for the log, without those
-// for its level. They have no effect.
+// ignoredLogFlags are the flags of glog, which upstream's components had. They have no
+// effect.
 func ignoredLogFlags() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	const logs = "has no effect: the log has one form, see --v"
-	for _, name := range []string{
-		"log-backtrace-at", "log-dir", "log-file", "stderrthreshold", // of glog
-		"logging-format", "vmodule", "log-json-info-buffer-size", "log-text-info-buffer-size",
-	} {
+	const logs = "has no effect: log lines go to standard error, see --logging-format and --v"
+	for _, name := range []string{"log-backtrace-at", "log-dir", "log-file", "stderrthreshold"} {
 		fs.String(name, "", logs)
 	}
-	for _, name := range []string{
-		"log-json-split-stream", "log-text-split-stream",
-		"add-dir-header", "alsologtostderr", "logtostderr", "one-output", "skip-headers", "skip-log-headers", // of glog
-	} {
+	for _, name := range []string{"add-dir-header", "alsologtostderr", "logtostderr", "one-output", "skip-headers", "skip-log-headers"} {
 		fs.Bool(name, false, logs)
 	}
-	fs.Duration("log-flush-frequency", 0, logs)
 	fs.Int("log-file-max-size", 0, logs)
 	flagvalue.Is(fs, flagvalue.Path, "log-dir", "log-file")
 	flagvalue.OneOf(fs, "stderrthreshold", "0", "1", "2", "3", "INFO", "WARNING", "ERROR", "FATAL")

@@ -99,6 +99,7 @@ func (k *Kubelet) kinds(fs *pflag.FlagSet) {
 	flagvalue.Is(fs, flagvalue.Quantity, "container-log-max-size")
 	flagvalue.Is(fs, flagvalue.Sysctl, "allowed-unsafe-sysctls")
 	flagvalue.OneOf(fs, "cgroup-driver", "cgroupfs", "systemd")
+	flagvalue.OneOf(fs, "logging-format", "text", "json")
 }
 
 // CheckKubelet returns an error for arguments with which no kubelet of a cluster would
@@ -142,6 +143,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	base.ApplyLogging(ctx, &c.Logging)
 	alone := *k
 	alone.service = notify.New()
 	provider, err := alone.identify(ctx, c)
@@ -218,6 +220,14 @@ func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider) error {
 	config, provider, err := k.config(ctx, provider)
 	if err != nil {
 		return err
+	}
+	base.ApplyLogging(ctx, &config.Configuration.Logging)
+	gates, err := kubelet.Features(&config.Configuration)
+	if err != nil {
+		return err
+	}
+	for _, warning := range gates.Warnings() {
+		klog.FromContext(ctx).Info(warning)
 	}
 	kl, err := kubelet.New(config)
 	if err != nil {

@@ -36,7 +36,7 @@ func accessFields() []fieldFlag {
 		{"kube-api-qps", "kubeAPIQPS", numberField, "maximum queries per second to the API server"},
 		{"kube-api-burst", "kubeAPIBurst", numberField, "burst of queries to the API server allowed above --kube-api-qps"},
 		{"kube-api-content-type", "contentType", textField, "content type of requests to the API server"},
-		{"logging-format", "logging.format", textField, "format of log lines"},
+		{"logging-format", "logging.format", textField, "form of the log lines: text or json"},
 	}
 }
 

@@ -61,7 +61,7 @@ const healthzPort, metricsPort = 10256, 10249
 
 // NewProxy returns upstream's defaults.
 func NewProxy() *Proxy {
-	return &Proxy{Table: "kube-proxy", HealthzPort: healthzPort, MetricsPort: metricsPort, ConntrackMaxPerCore: 32 << 10, source: proxySource{ignored: ignoredProxyFlags()}}
+	return &Proxy{Table: "kube-proxy", HealthzPort: healthzPort, MetricsPort: metricsPort, ConntrackMaxPerCore: 32 << 10, source: proxySource{logging: base.NewLogging(), ignored: ignoredProxyFlags()}}
 }
 
 // AddFlags binds the flags to fs.
@@ -114,6 +114,7 @@ func (p *Proxy) RunWith(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
+	base.ApplyLogging(ctx, &s.config.Logging)
 	if err := s.checkMachine(); err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ type proxySource struct {
 	metricsPort int
 
 	fields  []*fieldValue
+	logging base.Logging // without the format
 	ignored *pflag.FlagSet
 	fs      *pflag.FlagSet
 }
@@ -49,6 +50,7 @@ func (o *proxySource) addFlags(fs *pflag.FlagSet, defaults *configv1alpha1.KubeP
 	fs.IntVar(&o.healthzPort, "healthz-port", o.healthzPort, "deprecated, use --healthz-bind-address: port of /healthz, if that has none; 0 disables it")
 	fs.IntVar(&o.metricsPort, "metrics-port", o.metricsPort, "deprecated, use --metrics-bind-address: port of /metrics, if that has none; 0 disables it")
 	addMasterFlag(fs, &o.master)
+	o.logging.AddOtherFlags(fs)
 	fs.AddFlagSet(o.ignored)
 	proxyKinds(fs)
 }
@@ -85,6 +87,9 @@ func (o *proxySource) load(defaults *configv1alpha1.KubeProxyConfiguration) (*pr
 		if o.configFile != "" {
 			err = fmt.Errorf("--config=%s: %w", o.configFile, err)
 		}
+		return nil, err
+	}
+	if err := errors.Join(o.logging.Validate(), base.CheckLogging(&s.config.Logging)); err != nil {
 		return nil, err
 	}
 	var err error
@@ -272,7 +277,6 @@ func ofOtherModes(mode string) []setting {
 func (s *proxySettings) withoutEffect() (warnings []string) {
 	const (
 		client  = "has no effect: the client has no such limit"
-		logs    = "has no effect: the log has one form, see --v"
 		windows = "has no effect: it is about Windows"
 	)
 	defaults := reflect.ValueOf(configv1alpha1.Defaults())
@@ -280,7 +284,6 @@ func (s *proxySettings) withoutEffect() (warnings []string) {
 		{"clientConnection.qps", client}, {"clientConnection.burst", client},
 		{"clientConnection.contentType", "has no effect: the client uses protobuf"},
 		{"clientConnection.acceptContentTypes", "has no effect: the client uses protobuf"},
-		{"logging.format", logs}, {"logging.verbosity", logs}, {"logging.vmodule", logs},
 		{"bindAddressHardFail", hardFail},
 		{"showHiddenMetricsForVersion", "has no effect: all metrics are served"},
 	}, ofOtherModes(s.config.Mode), []setting{

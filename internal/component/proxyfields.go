@@ -16,6 +16,7 @@ func proxyFields() []fieldFlag {
 		{"healthz-bind-address", "healthzBindAddress", textField, "address and port of /healthz; empty disables it"},
 		{"metrics-bind-address", "metricsBindAddress", textField, "address and port of /metrics; empty disables it"},
 		{"profiling", "enableProfiling", boolField, "serve profiles at /debug/pprof/ of --metrics-bind-address"},
+		{"logging-format", "logging.format", textField, "form of the log lines: text or json"},
 		{"feature-gates", "featureGates", boolMapField, "feature gates to enable or disable, such as NAME=true"},
 		{"proxy-mode", "mode", textField, "proxy mode: nftables; iptables, which needs the package iptables; ipvs, which needs the kernel's module ip_vs; or userspace, in which the proxy itself passes on TCP and UDP"},
 		{"masquerade-all", "nftables.masqueradeAll", boolField, "masquerade all connections to cluster IPs"},
@@ -58,6 +59,7 @@ func proxyKinds(fs *pflag.FlagSet) {
 	flagvalue.Is(fs, flagvalue.Interface, "pod-bridge-interface", "pod-interface-name-prefix")
 	flagvalue.Is(fs, flagvalue.NodePorts, "nodeport-addresses")
 	flagvalue.Is(fs, flagvalue.Number, "oom-score-adj")
+	flagvalue.OneOf(fs, "logging-format", "text", "json")
 	flagvalue.OneOf(fs, "proxy-mode", configv1alpha1.ModeNFTables, configv1alpha1.ModeIPTables, configv1alpha1.ModeIPVS, configv1alpha1.ModeUserspace)
 	flagvalue.OneOf(fs, "ipvs-scheduler", configv1alpha1.Schedulers()...)
 	flagvalue.OneOf(fs, "detect-local-mode", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")

@@ -41,12 +41,13 @@ type Scheduler struct {
 	source        schedulerSource
 	writeConfigTo string // file to write the configuration to instead of running
 	fields        []*fieldValue
+	logging       base.Logging
 	ignored       *pflag.FlagSet
 }
 
 // NewScheduler returns upstream's defaults.
 func NewScheduler() *Scheduler {
-	s := &Scheduler{Serving: base.NewServing(10259), source: newSchedulerSource(), ignored: ignoredSchedulerFlags()}
+	s := &Scheduler{Serving: base.NewServing(10259), source: newSchedulerSource(), logging: base.NewLogging(), ignored: ignoredSchedulerFlags()}
 	s.Configuration.EnableProfiling = new(true)
 	s.Configuration.LeaderElection = leader.DefaultConfiguration("kube-scheduler")
 	return s
@@ -59,6 +60,7 @@ func (s *Scheduler) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.writeConfigTo, "write-config-to", s.writeConfigTo, "write the configuration with its defaults to this file, and exit")
 	s.source.addFlags(fs)
 	addMasterFlag(fs, &s.Master)
+	s.logging.AddFlags(fs)
 	fs.AddFlagSet(s.ignored)
 	leaderElectionKinds(fs)
 	flagvalue.Is(fs, flagvalue.File, "kubeconfig")
@@ -76,6 +78,9 @@ func (s *Scheduler) Validate() error {
 
 // load reads the files that the flags name, and merges the flags into them.
 func (s *Scheduler) load() (*loadedConfiguration, error) {
+	if err := s.logging.Validate(); err != nil {
+		return nil, err
+	}
 	loaded, err := s.source.load()
 	if err != nil {
 		return nil, err
@@ -154,6 +159,7 @@ func (s *Scheduler) RunWith(ctx context.Context, provider client.Provider) error
 }
 
 func (s *Scheduler) run(ctx context.Context, l *loadedConfiguration, provider client.Provider) error {
+	s.logging.Apply(ctx)
 	c := base.NewCounts(ctx)
 	provider, err := c.Of(provider)
 	if err != nil {

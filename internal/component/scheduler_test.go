@@ -43,13 +43,13 @@ func schedulerWith(t *testing.T, line string, files map[string]string) *Schedule
 // without effect says so.
 func TestSchedulerCommandLines(t *testing.T) {
 	s := schedulerWith(t, "--authentication-kubeconfig=/a --authorization-kubeconfig=/a --bind-address=127.0.0.1 --kubeconfig=/a --leader-elect=true "+
-		"--profiling=false --secure-port=10259 --feature-gates=AllAlpha=false --tls-min-version=VersionTLS12 --tls-cipher-suites=A,B --tls-curve-preferences=29,4588 --kube-api-qps=10 --logging-format=json", nil)
+		"--profiling=false --secure-port=10259 --feature-gates=AllAlpha=false --tls-min-version=VersionTLS12 --tls-cipher-suites=A,B --tls-curve-preferences=29,4588 --kube-api-qps=10", nil)
 	loaded, err := s.load()
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := strings.Join(loaded.warnings, "\n")
-	for _, flag := range []string{"authentication-kubeconfig", "authorization-kubeconfig", "tls-min-version", "tls-cipher-suites", "tls-curve-preferences", "kube-api-qps", "logging-format"} {
+	for _, flag := range []string{"authentication-kubeconfig", "authorization-kubeconfig", "tls-min-version", "tls-cipher-suites", "tls-curve-preferences", "kube-api-qps"} {
 		if !strings.Contains(got, "--"+flag+" has no effect: ") {
 			t.Errorf("--%s does not say that it has no effect", flag)
 		}

@@ -40,7 +40,7 @@ type Set struct {
 
 // Parse parses the entries of --feature-gates ("Name=true"). The error lists
 // all unknown names, all gates that are locked to another value, or all that are
-// on and depend on gates that are off.
+// on and whose feature is not here, or depends on gates that are off.
 func Parse(entries []string) (*Set, error) {
 	s := &Set{settings: map[Gate]bool{}, named: map[Gate]bool{}}
 	var unknown, locked []string
@@ -81,9 +81,10 @@ func Parse(entries []string) (*Set, error) {
 		return nil, fmt.Errorf("--feature-gates: %s", strings.Join(locked, "; "))
 	}
 	s.apply()
-	if unmet := s.unmet(); len(unmet) > 0 {
-		return nil, fmt.Errorf("--feature-gates: %s", strings.Join(unmet, "; "))
+	if wrong := append(s.lacking(), s.unmet()...); len(wrong) > 0 {
+		return nil, fmt.Errorf("--feature-gates: %s", strings.Join(wrong, "; "))
 	}
+	s.warnings = append(s.warnings, s.withoutEffect()...)
 	return s, nil
 }
 
@@ -173,7 +174,7 @@ func (s *Set) Named() map[Gate]bool {
 }
 
 // Warnings returns the warnings about gates that will be removed, in the order
-// of the entries.
+// of the entries, and then those about gates without effect.
 func (s *Set) Warnings() []string {
 	if s == nil {
 		return nil

@@ -60,6 +60,7 @@ func TestParseRefuses(t *testing.T) {
 		{"AllAlpha=true", "--feature-gates: CompositePodGroup is enabled, but depends on features that are disabled: [GenericWorkload]; PodGroupPreemptionPolicy is enabled, but"},
 		{"CompositePodGroup=true", "CompositePodGroup is enabled, but depends on features that are disabled: [GenericWorkload TopologyAwareWorkloadScheduling]"},
 		{"ResourceHealthStatus=false", "ResourceHealthStatusMessage is enabled, but depends on features that are disabled: [ResourceHealthStatus]"},
+		{"ShardedListAndWatch=true,QOSReserved=true,EmptyDirVolumeMode=true", "--feature-gates: QOSReserved=true: there is no such feature here; ShardedListAndWatch=true: there is no such feature here"},
 		{"AllBeta=false,ResourceHealthStatusMessage=true", "ResourceHealthStatusMessage is enabled, but depends on features that are disabled: [ResourceHealthStatus]"},
 	} {
 		if _, err := Parse(strings.Split(c.gates, ",")); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -90,15 +91,65 @@ func TestDependencies(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	s, err := Parse([]string{"KMSv1=true", "SELinuxMount=false", "WatchList=true"})
+	s, err := Parse([]string{"KMSv1=true", "SELinuxMount=false", "WatchList=true", "EventedPLEG=true", "OpenAPIEnums=true", "QOSReserved=false"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := "Setting deprecated feature gate KMSv1=true. It will be removed in a future release.\n" +
-		"Setting GA feature gate SELinuxMount=false. It will be removed in a future release."
+		"Setting GA feature gate SELinuxMount=false. It will be removed in a future release.\n" +
+		"Setting feature gate EventedPLEG=true has no effect.\nSetting feature gate SELinuxMount=false has no effect."
 	if got := strings.Join(s.Warnings(), "\n"); got != want {
 		t.Errorf("%s", got)
 	}
+}
+
+// TestEffects checks that it is known of each gate who asks about it, or that nobody
+// does.
+func TestEffects(t *testing.T) {
+	in := map[Gate][]string{}
+	for name := range consulted(t) {
+		in[name] = append(in[name], "consulted.go")
+	}
+	all := lists()
+	for list, gates := range map[string]map[Gate]bool{"byLibraries": all.byLibraries, "missing": all.missing, "fixed": all.fixed} {
+		for name := range gates {
+			in[name] = append(in[name], list)
+		}
+	}
+	for name, found := range in {
+		g, ok := table()[name]
+		switch {
+		case !ok:
+			t.Errorf("%s of %s is not in the table", name, found)
+		case len(found) > 1:
+			t.Errorf("%s is in %s", name, found)
+		case g.on && all.missing[name]:
+			t.Errorf("%s is on by default, and missing", name)
+		}
+	}
+	for name, g := range table() {
+		if !g.locked && in[name] == nil {
+			t.Errorf("%s can be set, and is in no list: does it have an effect?", name)
+		}
+	}
+}
+
+// consulted returns the names in consulted.go.
+func consulted(t *testing.T) map[Gate]bool {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), "consulted.go", nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[Gate]bool{}
+	ast.Inspect(f, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if ok {
+			names[Gate(spec.Names[0].Name)] = true
+		}
+		return !ok
+	})
+	return names
 }
 
 // TestConstants checks that every constant of the type Gate is in the table.

@@ -173,7 +173,7 @@ func New(given Config) (*Kubelet, error) {
 		return nil, err
 	}
 	if *c.EnableServer {
-		k.server, err = k.newServer()
+		k.server, err = k.newServer(gates)
 	}
 	return k, err
 }
@@ -191,7 +191,7 @@ func (k *Kubelet) newVolumes(gates *feature.Set) {
 	c := &k.config
 	k.volumes = &volume.Manager{
 		Root: c.RootDirectory, Paths: c.paths(), FS: c.Files, Mounter: c.Mounter, Operations: volume.NewOperations(c.Metrics),
-		Node: func() *v1.Node { return k.node.Node() }, Recorder: k.recorder,
+		Node: func() *v1.Node { return k.node.Node() }, Recorder: k.recorder, EmptyDirModes: gates.Enabled(feature.EmptyDirVolumeMode),
 	}
 	config := csi.Config{
 		Root: c.RootDirectory, Paths: c.paths(), NodeName: c.NodeName, FS: c.Files, Mounter: c.Mounter, Client: c.Client, Recorder: k.recorder,
@@ -277,12 +277,12 @@ func (k *Kubelet) newNode(facts spec.Node, gates *feature.Set) (*node.Reporter, 
 	})
 }
 
-func (k *Kubelet) newServer() (*server.Config, error) {
+func (k *Kubelet) newServer(gates *feature.Set) (*server.Config, error) {
 	c := &k.config.Configuration
 	k.usage = &stats.Volumes{Pods: k.pods.Observed, Machine: k.config.Machine, Usage: k.volumes.Usage, Recorder: k.recorder}
 	k.config.Metrics.MustRegister(k.usage, &volume.Counts{Volumes: k.volumes, Pods: k.pods.Active}, &volume.CertificateStates{Volumes: k.volumes, Pods: k.pods.Active})
 	config := &server.Config{
-		Access: k.config.Access, Configuration: c, Pods: k.pods, Runtime: k.runtime.Runtime(), ProbeCounts: k.probes.Counts, Healthy: k.Healthy,
+		Access: k.config.Access, Configuration: c, Features: gates, Pods: k.pods, Runtime: k.runtime.Runtime(), ProbeCounts: k.probes.Counts, Healthy: k.Healthy,
 		Checks: []health.Check{{Name: "device-plugin", Run: func(context.Context) error { return k.place.devices.Registers() }}},
 		Stats: &stats.Provider{
 			NodeName: k.config.NodeName, Started: time.Now(), Pods: k.pods.Observed, Runtime: k.runtime.Runtime(), Machine: k.config.Machine,

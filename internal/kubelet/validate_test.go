@@ -87,7 +87,10 @@ func TestInvalidConfigurations(t *testing.T) {
 		"reservedMemory: [{numaNode: 0, limits: {memory: 0}}]":                                     `reserved memory may not be zero for NUMA node 0 and resource "memory"`,
 		"reservedMemory: [{numaNode: 1, limits: {memory: 1}}, {numaNode: 1, limits: {memory: 2}}]": `the reserved memory has a duplicate value for NUMA node 1 and resource "memory"`,
 		"memorySwap: {swapBehavior: UnlimitedSwap}":                                                "memorySwap.swapBehavior UnlimitedSwap is not supported",
-		"logging: {format: json}":                                                                  "logging.format json (--logging-format) is not supported",
+		"featureGates: {H2CContainerProbe: true}":                                                  "H2CContainerProbe=true: this kubelet does not have this feature",
+		"featureGates: {QOSReserved: true}":                                                        "QOSReserved=true: there is no such feature here",
+		"logging: {format: xml}":                                                                   "logging.format xml (--logging-format) is not supported",
+		"logging: {vmodule: [{filePattern: a, verbosity: 2}]}":                                     "logging.vmodule is not supported",
 		"userNamespaces: {idsPerPod: 131072}":                                                      "userNamespaces.idsPerPod is not supported",
 		"readOnlyPort: 10255":                                                                      "readOnlyPort is not supported",
 		"{enforceNodeAllocatable: [system-reserved], systemReserved: {cpu: '1'}}":                  "systemReservedCgroup (--system-reserved-cgroup) must be set",
@@ -164,7 +167,7 @@ shutdownGracePeriodCriticalPods: 0s
 syncFrequency: 0s
 volumeStatsAggPeriod: 0s
 `
-	for _, text := range []string{"", kubeadm, "cpuManagerPolicy: none", "memorySwap: {swapBehavior: NoSwap}", "memorySwap: {swapBehavior: LimitedSwap}", "serializeImagePulls: false\nmaxParallelImagePulls: 3", "enforceNodeAllocatable: [none]", "enableControllerAttachDetach: true", "cpuCFSQuotaPeriod: 1ms", "cpuCFSQuotaPeriod: 1s", "{cpuCFSQuotaPeriod: 100ms, featureGates: {CustomCPUCFSQuotaPeriod: false}}",
+	for _, text := range []string{"", kubeadm, "logging: {format: json, verbosity: 4}", "cpuManagerPolicy: none", "memorySwap: {swapBehavior: NoSwap}", "memorySwap: {swapBehavior: LimitedSwap}", "serializeImagePulls: false\nmaxParallelImagePulls: 3", "enforceNodeAllocatable: [none]", "enableControllerAttachDetach: true", "cpuCFSQuotaPeriod: 1ms", "cpuCFSQuotaPeriod: 1s", "{cpuCFSQuotaPeriod: 100ms, featureGates: {CustomCPUCFSQuotaPeriod: false}}",
 		"maxParallelImagePulls: 3", "{cgroupsPerQOS: false, enforceNodeAllocatable: [none]}", "{cgroupsPerQOS: false, enforceNodeAllocatable: []}",
 		"podPidsLimit: -7", "evictionMaxPodGracePeriod: -30", "containerLogMonitorInterval: 3s", "registerWithTaints: [{key: example.com/a, value: b, effect: NoExecute}]",
 		"{defaultPodSysctls: {net/core/somaxconn: '1024', kernel.shm_rmid_forced: '1'}, featureGates: {DefaultPodSysctls: true}}",

@@ -1,8 +1,10 @@
 package logging
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"sync"
@@ -11,25 +13,47 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// current are the levels of the components of a process, which can change.
+// current are the settings of the components of a process, which can change.
 type current struct {
 	initial Levels
 
-	mu     sync.Mutex               // guards levels
-	levels map[string]*atomic.Int32 // by component
+	mu         sync.Mutex // guards components
+	components map[string]*settings
 }
 
-// of returns the level of a component.
-func (c *current) of(component string) *atomic.Int32 {
+// settings are those of all loggers of a component.
+type settings struct {
+	level atomic.Int32
+	json  atomic.Bool // the lines are JSON
+}
+
+// of returns the settings of a component.
+func (c *current) of(component string) *settings {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	level := c.levels[component]
-	if level == nil {
-		level = new(atomic.Int32)
-		level.Store(int32(c.initial.of(component)))
-		c.levels[component] = level
+	s := c.components[component]
+	if s == nil {
+		s = &settings{}
+		s.level.Store(int32(c.initial.of(component)))
+		c.components[component] = s
 	}
-	return level
+	return s
+}
+
+// RaiseLevel raises the level of the component whose logger is in ctx, if it is lower. It
+// does nothing if the logger is not of this package.
+func RaiseLevel(ctx context.Context, level int) {
+	s, ok := klog.FromContext(ctx).GetSink().(*sink)
+	if !ok {
+		return
+	}
+	wanted := int32(min(level, math.MaxInt32))
+	for {
+		now := s.level.Load()
+		if now >= wanted || s.level.CompareAndSwap(now, wanted) {
+			return
+		}
+	}
 }
 
 // LevelPath is where servers have LevelHandler.

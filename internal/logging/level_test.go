@@ -3,6 +3,8 @@ package logging
 import (
 	"bytes"
 	"context"
+	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,6 +12,18 @@ import (
 
 	"k8s.io/klog/v2"
 )
+
+// The level of a configuration file does not lower the one of the command line.
+func TestRaiseLevel(t *testing.T) {
+	ctx := New(io.Discard, Levels{Default: 1}).Context(t.Context(), "kubelet")
+	for _, test := range []struct{ level, want int }{{0, 1}, {1, 1}, {3, 3}, {2, 3}, {math.MaxUint32, math.MaxInt32}} {
+		RaiseLevel(ctx, test.level)
+		if log := klog.FromContext(ctx); !log.V(test.want).Enabled() || log.V(test.want+1).Enabled() {
+			t.Errorf("after %d the level is not %d", test.level, test.want)
+		}
+	}
+	RaiseLevel(t.Context(), 2) // no logger of this package
+}
 
 // The level of a component changes, also for the loggers that it has. Others keep theirs.
 func TestLevelIsSet(t *testing.T) {

@@ -2,6 +2,8 @@
 //
 //	I1121 03:38:52.123456 scheduler  Bound pod  pod="default/web" node="n1"
 //
+// A component can have lines in JSON instead (SetFormat).
+//
 // The letter is the severity (I, W, E). The word after the time is the component, with
 // @NODE if it belongs to a further node of the machine (scheduler, kubelet,
 // kubelet@n1-2). The level (--v=0..10) can be set for each component (--v=2,kubelet=5), and
@@ -87,9 +89,9 @@ func (l Levels) of(component string) int {
 
 // Log writes the log lines of a process. It may be used by several goroutines.
 type Log struct {
-	levels *current
-	node   string // of the components; "" if they need not be told apart
-	now    func() time.Time
+	current *current
+	node    string // of the components; "" if they need not be told apart
+	now     func() time.Time
 
 	mu  sync.Mutex // guards out and buf
 	out io.Writer
@@ -98,18 +100,21 @@ type Log struct {
 
 // New returns a log that writes to out.
 func New(out io.Writer, levels Levels) *Log {
-	return &Log{out: out, levels: &current{initial: levels, levels: map[string]*atomic.Int32{}}, now: time.Now}
+	return &Log{out: out, current: &current{initial: levels, components: map[string]*settings{}}, now: time.Now}
 }
 
 // Of returns a log like l for the components of a node, which becomes a part of
 // their names.
 func (l *Log) Of(node string) *Log {
-	return &Log{out: l.out, levels: l.levels, node: node, now: l.now}
+	return &Log{out: l.out, current: l.current, node: node, now: l.now}
 }
 
 // Component returns the logger of a component.
-func (l *Log) Component(name string) logr.Logger {
-	return logr.New(&sink{log: l, component: name, level: l.levels.of(name)})
+func (l *Log) Component(name string) logr.Logger { return logr.New(l.sink(name)) }
+
+func (l *Log) sink(component string) *sink {
+	s := l.current.of(component)
+	return &sink{log: l, component: component, level: &s.level, json: &s.json}
 }
 
 // Context returns a context from which klog.FromContext gets the component's logger.
@@ -117,10 +122,15 @@ func (l *Log) Context(ctx context.Context, component string) context.Context {
 	return klog.NewContext(ctx, l.Component(component))
 }
 
-// CaptureKlog redirects klog to the component "lib". It changes process-wide
-// state.
-func (l *Log) CaptureKlog() {
-	klog.SetLoggerWithOptions(l.Component(Libraries), klog.ContextualLogger(true))
+// CaptureKlog redirects klog to the component "lib", whose lines have the format
+// of the component that the process runs, "" if it runs several. It changes
+// process-wide state.
+func (l *Log) CaptureKlog(component string) {
+	libraries := l.sink(Libraries)
+	if component != "" {
+		libraries.json = &l.current.of(component).json
+	}
+	klog.SetLoggerWithOptions(logr.New(libraries), klog.ContextualLogger(true))
 }
 
 // Check returns an error if nothing can be logged with a context: a line has
@@ -152,33 +162,47 @@ const checkTimeout = 2 * time.Second
 // timeFormat is the form of a line's time.
 const timeFormat = "0102 15:04:05.000000 "
 
-func (l *Log) write(severity byte, component, name, msg string, values []any, err error) {
+// A line is what is logged.
+type line struct {
+	isError bool
+	level   int // of a line that is no error
+	logger  string
+	caller  string // of a line in JSON
+	msg     string
+	values  []any // names and values in turn
+	err     error
+}
+
+// write writes a line by the given form.
+func (l *Log) write(e *line, form func(b *bytes.Buffer, at time.Time, e *line)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := &l.buf
 	b.Reset()
-	b.WriteByte(severity)
-	b.WriteString(l.now().Format(timeFormat))
-	b.WriteString(component)
-	if l.node != "" {
-		b.WriteString("@" + l.node)
-	}
-	if name != "" {
-		b.WriteString("/" + name)
-	}
-	b.WriteString("  ")
-	b.WriteString(strings.ReplaceAll(cut(msg), "\n", "\n\t"))
-	if err != nil {
-		fmt.Fprintf(b, "  err=%q", cut(err.Error()))
-	}
-	for i := 0; i+1 < len(values); i += 2 {
-		fmt.Fprintf(b, "  %v=", values[i])
-		writeValue(b, values[i+1])
-	}
+	form(b, l.now(), e)
 	b.WriteByte('\n')
 	_, _ = l.out.Write(b.Bytes()) // there is nowhere left to report to
 	if b.Cap() > maxText {
 		l.buf = bytes.Buffer{}
+	}
+}
+
+func writeText(b *bytes.Buffer, at time.Time, e *line) {
+	severity := byte('I')
+	if e.isError {
+		severity = 'E'
+	}
+	b.WriteByte(severity)
+	b.WriteString(at.Format(timeFormat))
+	b.WriteString(e.logger)
+	b.WriteString("  ")
+	b.WriteString(strings.ReplaceAll(cut(e.msg), "\n", "\n\t"))
+	if e.err != nil {
+		fmt.Fprintf(b, "  err=%q", cut(e.err.Error()))
+	}
+	for i := 0; i+1 < len(e.values); i += 2 {
+		fmt.Fprintf(b, "  %v=", e.values[i])
+		writeValue(b, e.values[i+1])
 	}
 }
 
@@ -212,6 +236,8 @@ type sink struct {
 	log       *Log
 	component string
 	level     *atomic.Int32 // of all sinks of the component
+	json      *atomic.Bool  // of all sinks of the component: the lines are JSON
+	depth     int           // of further calls between the code that logs and the sink
 	name      string
 	values    []any
 }
@@ -219,12 +245,37 @@ type sink struct {
 func (s *sink) Init(logr.RuntimeInfo)  {}
 func (s *sink) Enabled(level int) bool { return level <= int(s.level.Load()) }
 
-func (s *sink) Info(_ int, msg string, values ...any) {
-	s.log.write('I', s.component, s.name, msg, append(s.values[:len(s.values):len(s.values)], values...), nil)
+func (s *sink) Info(level int, msg string, values ...any) {
+	s.write(&line{level: level, msg: msg, values: values})
 }
 
 func (s *sink) Error(err error, msg string, values ...any) {
-	s.log.write('E', s.component, s.name, msg, append(s.values[:len(s.values):len(s.values)], values...), err)
+	s.write(&line{isError: true, msg: msg, values: values, err: err})
+}
+
+// write completes a line and writes it. Info and Error must call it.
+func (s *sink) write(e *line) {
+	e.logger = s.component
+	if s.log.node != "" {
+		e.logger += "@" + s.log.node
+	}
+	if s.name != "" {
+		e.logger += "/" + s.name
+	}
+	e.values = append(s.values[:len(s.values):len(s.values)], e.values...)
+	if !s.json.Load() {
+		s.log.write(e, writeText)
+		return
+	}
+	e.caller = caller(s.depth)
+	s.log.write(e, writeJSON)
+}
+
+// WithCallDepth implements logr.CallDepthLogSink.
+func (s *sink) WithCallDepth(depth int) logr.LogSink {
+	c := *s
+	c.depth += depth
+	return &c
 }
 
 func (s *sink) WithValues(values ...any) logr.LogSink {

@@ -242,6 +242,9 @@ func (q *Query) has(component string) bool {
 // header returns the time and the component of a line. A line has no year: it is
 // the current year or the one before.
 func header(line string, now time.Time) (at time.Time, component string, ok bool) {
+	if strings.HasPrefix(line, beginJSON) {
+		return headerJSON(line)
+	}
 	fields := strings.SplitN(line, " ", 4)
 	if len(fields) < 3 || fields[0] == "" || !strings.ContainsRune("IWE", rune(fields[0][0])) {
 		return time.Time{}, "", false

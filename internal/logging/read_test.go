@@ -25,7 +25,7 @@ func logged(t *testing.T, path string, limit int64, lines map[time.Time]string, 
 	for _, at := range order {
 		l.now = func() time.Time { return at }
 		component, text, _ := strings.Cut(lines[at], " ")
-		l.write('I', component, "", text, nil, nil)
+		l.write(&line{logger: component, msg: text}, writeText)
 	}
 }
 
@@ -142,8 +142,8 @@ func TestFollow(t *testing.T) {
 		l := New(file, Levels{})
 		var want []string
 		for i := range 9 {
-			l.write('I', "scheduler", "", fmt.Sprint(i), nil, nil)
-			l.write('I', "kubelet", "", "other", nil, nil)
+			l.write(&line{logger: "scheduler", msg: fmt.Sprint(i)}, writeText)
+			l.write(&line{logger: "kubelet", msg: "other"}, writeText)
 			want = append(want, fmt.Sprint(i))
 			time.Sleep(time.Second)
 		}

@@ -4,11 +4,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
-// Lookup finds the objects on which the usage of a ResourceClaim depends. The zero
-// Lookup finds none.
+// Lookup has what the usage of an object depends on beside the object. The zero Lookup
+// finds no objects.
 type Lookup struct {
+	// Features are the feature gates; nil means the defaults.
+	Features *feature.Set
 	// Class returns a DeviceClass, or false.
 	Class func(name string) (*resourcev1.DeviceClass, bool)
 	// Pod returns a pod, or false.

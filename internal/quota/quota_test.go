@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/quota"
 )
 
@@ -113,6 +114,29 @@ func TestUsage(t *testing.T) {
 	} {
 		if got := quota.Usage(test.of, test.obj, now, find); !equality.Semantic.DeepEqual(got, test.want) {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+// What a pod as a whole has counts as far as the feature gates have it.
+func TestUsageOfPodLevelResources(t *testing.T) {
+	shrinks := pod(list("cpu", "100m"), nil, func(p *corev1.Pod) {
+		p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("cpu", "1")}
+		p.Status.AllocatedResources = list("cpu", "2")
+		p.Status.Resources = &corev1.ResourceRequirements{Requests: list("cpu", "3")}
+	})
+	for _, test := range []struct{ gates, want string }{
+		{"", "3"},
+		{"InPlacePodLevelResourcesVerticalScaling=false", "1"},
+		{"PodLevelResources=false,PodLevelResourcesFixDefaulting=false,PodLevelResourcesFixKubeletQOSClass=false,InPlacePodLevelResourcesVerticalScaling=false", "100m"},
+	} {
+		features, err := feature.Parse(strings.Split(test.gates, ","))
+		if err != nil {
+			t.Fatal(err)
+		}
+		used := quota.Usage(quota.Pods, shrinks, now, quota.Lookup{Features: features})
+		if got := used[corev1.ResourceRequestsCPU]; got.Cmp(resource.MustParse(test.want)) != 0 {
+			t.Errorf("%q: %s, want %s", test.gates, got.String(), test.want)
 		}
 	}
 }

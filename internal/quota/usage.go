@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
@@ -38,7 +39,7 @@ func Usage(gr schema.GroupResource, obj any, now time.Time, find Lookup) corev1.
 	}
 	switch o := obj.(type) {
 	case *corev1.Pod:
-		podUsage(used, o)
+		podUsage(used, o, find.Features)
 	case *corev1.Service:
 		serviceUsage(used, o)
 	case *corev1.PersistentVolumeClaim:
@@ -62,9 +63,13 @@ func finished(pod *corev1.Pod, now time.Time) bool {
 }
 
 // podUsage adds the resources of a pod. One that is being resized uses the
-// larger of what it requests and what its containers still have.
-func podUsage(used corev1.ResourceList, pod *corev1.Pod) {
-	options := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+// larger of what it requests and what it still has.
+func podUsage(used corev1.ResourceList, pod *corev1.Pod, features *feature.Set) {
+	options := resourcehelper.PodResourcesOptions{
+		UseStatusResources:                             true,
+		SkipPodLevelResources:                          !features.Enabled(feature.PodLevelResources),
+		InPlacePodLevelResourcesVerticalScalingEnabled: features.Enabled(feature.InPlacePodLevelResourcesVerticalScaling),
+	}
 	for name, q := range resourcehelper.PodRequests(pod, options) {
 		switch {
 		case computed(name) || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):

@@ -76,7 +76,7 @@ func (s *Scheduler) confirmAssumed(ctx context.Context, before, late map[types.U
 		case current.Spec.NodeName == "":
 			klog.FromContext(ctx).Info("Assumed pod was not bound", "pod", klog.KObj(pod), "uid", pod.UID)
 			s.forgetGone(pod)
-			s.setUnassigned(nil, current)
+			s.setUnassigned(nil, framework.Visible(current, s.features))
 		}
 	}
 }

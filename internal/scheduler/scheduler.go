@@ -83,6 +83,7 @@ type Scheduler struct {
 	bindings  chan struct{}       // one for each binding that is being written
 	writer    *statusWriter
 	synced    func()
+	features  *feature.Set
 }
 
 // New makes a scheduler; it does nothing until Run. The error says what is
@@ -101,7 +102,7 @@ func New(ctx context.Context, c Config) (*Scheduler, error) {
 		client: c.Client, profiles: map[string]*profile.Profile{}, events: map[string][]framework.ClusterEventWithHint{},
 		recorders: map[string]*recorder{}, cache: cache.New(), nominator: queue.NewNominator(), groups: podgroup.New(), clock: c.Clock, metrics: c.Metrics,
 		algorithm: &algorithm{percentage: c.Configuration.PercentageOfNodesToScore, random: rand.New(rand.NewPCG(c.Seed, 0))},
-		bindings:  make(chan struct{}, maxBindings), synced: c.Synced,
+		bindings:  make(chan struct{}, maxBindings), synced: c.Synced, features: c.Configuration.Features,
 	}
 	if len(c.Configuration.Extenders) > 0 {
 		var err error

@@ -198,8 +198,18 @@ func (s *Scheduler) objectHandler(resource framework.EventResource) cache.Resour
 	})
 }
 
+// podHandler returns the handler of pods, as the feature gates show them.
+func (s *Scheduler) podHandler(add func(*v1.Pod), update func(old, pod *v1.Pod), remove func(*v1.Pod)) cache.ResourceEventHandler {
+	visible := func(pod *v1.Pod) *v1.Pod { return framework.Visible(pod, s.features) }
+	return client.Handler(
+		func(pod *v1.Pod) { add(visible(pod)) },
+		func(old, pod *v1.Pod) { update(visible(old), visible(pod)) },
+		func(pod *v1.Pod) { remove(visible(pod)) },
+	)
+}
+
 func (s *Scheduler) unassignedHandler() cache.ResourceEventHandler {
-	return client.Handler(func(pod *v1.Pod) { s.setUnassigned(nil, pod) }, s.setUnassigned, s.deleteUnassigned)
+	return s.podHandler(func(pod *v1.Pod) { s.setUnassigned(nil, pod) }, s.setUnassigned, s.deleteUnassigned)
 }
 
 // setUnassigned takes a pod without node. Pods of other schedulers, and pods
@@ -280,7 +290,7 @@ func (s *Scheduler) leaveGroup(pod *v1.Pod) {
 }
 
 func (s *Scheduler) assignedHandler() cache.ResourceEventHandler {
-	return client.Handler(s.addAssigned, s.updateAssigned, s.deleteAssigned)
+	return s.podHandler(s.addAssigned, s.updateAssigned, s.deleteAssigned)
 }
 
 // setResizing takes a pod on a node into the queue while the kubelet defers its resize,

@@ -23,6 +23,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/apiserver/objects/objectstest"
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 func claim(class *string, size string, phase corev1.PersistentVolumeClaimPhase) *corev1.PersistentVolumeClaim {
@@ -87,6 +88,14 @@ func TestNetworking(t *testing.T) {
 	run(t, newPodTopologyLabels(c), write{kind: "Binding", resource: "pods/binding", obj: b})
 	if len(b.Labels) != 1 || b.Labels[corev1.LabelTopologyZone] != "a" {
 		t.Errorf("%v", b.Labels)
+	}
+	off, err := feature.Parse([]string{"PodTopologyLabelsAdmission=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Features = off
+	if p := newPodTopologyLabels(c); p != nil {
+		t.Errorf("there is a plugin though it is off: %v", p)
 	}
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "s"}, Spec: corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.1"}}}
 	if got := run(t, denyServiceExternalIPs{}, write{kind: "Service", resource: "services", obj: s}); got != `services "s" is forbidden: Use of external IPs is denied by admission control` {

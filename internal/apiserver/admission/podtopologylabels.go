@@ -7,6 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // podTopologyLabels copies the zone and region labels of a node to the pods
@@ -17,6 +18,9 @@ type podTopologyLabels struct {
 }
 
 func newPodTopologyLabels(c *Config) admission.Interface {
+	if !c.Features.Enabled(feature.PodTopologyLabelsAdmission) {
+		return nil
+	}
 	return podTopologyLabels{nodes: objects.Of[*corev1.Node](c.Objects, objects.Nodes)}
 }
 

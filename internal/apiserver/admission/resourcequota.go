@@ -59,8 +59,9 @@ func newResourceQuota(c *Config) admission.Interface {
 		quotas: objects.Of[*corev1.ResourceQuota](c.Objects, objects.ResourceQuotas), updater: c.QuotaUpdater, charged: map[string]*charging{},
 		limited: c.Configured["ResourceQuota"].limited,
 		find: quota.Lookup{
-			Class: func(name string) (*resourcev1.DeviceClass, bool) { return classes.Get("", name) },
-			Pod:   pods.Get,
+			Features: c.Features,
+			Class:    func(name string) (*resourcev1.DeviceClass, bool) { return classes.Get("", name) },
+			Pod:      pods.Get,
 		},
 	}
 }

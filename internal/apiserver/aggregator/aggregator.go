@@ -66,6 +66,8 @@ type Config struct {
 	BuiltIn []*resource.Resource
 	// ClientCertificate authenticates this server as a front proxy.
 	ClientCertificate func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+	// WithoutUIDs does not tell the servers the UIDs of users.
+	WithoutUIDs bool
 	// Documents publishes OpenAPI documents; it may be nil.
 	Documents Documents
 	// Managers tracks the field managers of statuses; nil tracks none.

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	streamproxy "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/client-go/transport"
@@ -47,14 +48,22 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	upgrade := httpstream.IsUpgradeRequest(r)
 	var roundTripper http.RoundTripper
 	if upgrade {
-		transport.SetAuthProxyHeaders(request, user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra())
+		transport.SetAuthProxyHeaders(request, user.GetName(), b.server.uidOf(user), user.GetGroups(), user.GetExtra())
 		location, roundTripper = httpserver.Upgrading(location, b.transport)
 	} else {
-		roundTripper = replacing{w.Header(), transport.NewAuthProxyRoundTripper(user.GetName(), user.GetUID(), user.GetGroups(), user.GetExtra(), b.transport)}
+		roundTripper = replacing{w.Header(), transport.NewAuthProxyRoundTripper(user.GetName(), b.server.uidOf(user), user.GetGroups(), user.GetExtra(), b.transport)}
 	}
 	handler := proxy.NewUpgradeAwareHandler(location, roundTripper, true, upgrade, failure{b})
 	handler.RejectForwardingRedirects = true
 	handler.ServeHTTP(w, request)
+}
+
+// uidOf returns the UID of a user for a server, or "" if it gets none.
+func (s *Server) uidOf(u user.Info) string {
+	if s.WithoutUIDs {
+		return ""
+	}
+	return u.GetUID()
 }
 
 // replacing removes response headers that are already set and that the server's

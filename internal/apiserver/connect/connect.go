@@ -1,11 +1,12 @@
 // Package connect connects API clients to nodes, pods and services: it
 // implements the subresources log, exec, attach, portforward and proxy.
 //
-//	client ── SPDY or WebSocket ──► API server ── SPDY, HTTPS ──► kubelet :10250
-//	          log over HTTP                                      or a pod's or service's address
+//	client ── SPDY or WebSocket ──► API server ── SPDY or WebSocket, HTTPS ──► kubelet :10250
+//	          log over HTTP                                                   or a pod's or service's address
 //
 // WebSocket streams (v5.channel.k8s.io) are translated to SPDY, and tunnelled
-// port forwards (v2) are unwrapped, because kubelets speak SPDY.
+// port forwards (v2) are unwrapped, for kubelets that do not declare that they
+// do it themselves (ExtendWebSocketsToKubelet).
 package connect
 
 import (

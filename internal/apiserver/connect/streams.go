@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +13,7 @@ import (
 	streamproxy "k8s.io/apiserver/pkg/util/proxy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/logging"
 )
@@ -54,7 +56,7 @@ func (c *Connector) exec(pod *corev1.Pod, o *corev1.PodExecOptions, fail func(er
 	if err != nil {
 		return nil, err
 	}
-	return c.streams(u, streamproxy.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY}, fail), nil
+	return c.streams(u, pod.Spec.NodeName, streamproxy.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY}, fail), nil
 }
 
 func (c *Connector) attach(pod *corev1.Pod, o *corev1.PodAttachOptions, fail func(error)) (http.Handler, error) {
@@ -66,7 +68,7 @@ func (c *Connector) attach(pod *corev1.Pod, o *corev1.PodAttachOptions, fail fun
 	if err != nil {
 		return nil, err
 	}
-	return c.streams(u, streamproxy.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY}, fail), nil
+	return c.streams(u, pod.Spec.NodeName, streamproxy.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY}, fail), nil
 }
 
 func streamParameters(stdin, stdout, stderr, tty bool) url.Values {
@@ -79,12 +81,28 @@ func streamParameters(stdin, stdout, stderr, tty bool) url.Values {
 	return params
 }
 
-// streams proxies an upgraded connection. WebSocket streams with the v5
-// protocol, which can close single streams, are translated to SPDY.
-func (c *Connector) streams(u *url.URL, o streamproxy.Options, fail func(error)) http.Handler {
+// streams proxies an upgraded connection to the kubelet of a node. WebSocket
+// streams with the v5 protocol, which can close single streams, are translated
+// to SPDY if the kubelet does not understand them.
+func (c *Connector) streams(u *url.URL, node string, o streamproxy.Options, fail func(error)) http.Handler {
+	handler := c.upgrade(u, fail)
+	if !c.translates(feature.TranslateStreamCloseWebsocketRequests, node) {
+		return logging.Streams(handler)
+	}
 	to, over := httpserver.Upgrading(u, c.kubelets)
 	translator := streamproxy.NewStreamTranslatorHandler(to, over, 0, o)
-	return logging.Streams(streamproxy.NewTranslatingHandler(c.upgrade(u, fail), translator, wsstream.IsWebSocketRequestWithStreamCloseProtocol))
+	return logging.Streams(streamproxy.NewTranslatingHandler(handler, translator, wsstream.IsWebSocketRequestWithStreamCloseProtocol))
+}
+
+// translates reports whether this server translates the WebSockets of a gate for
+// a node: the gate is on, and the kubelet has not declared that it does so itself.
+func (c *Connector) translates(gate feature.Gate, node string) bool {
+	if !c.features.Enabled(gate) {
+		return false
+	}
+	const byKubelet = feature.ExtendWebSocketsToKubelet
+	n, ok := c.nodes.Get("", node)
+	return !ok || !c.features.Enabled(byKubelet) || !slices.Contains(n.Status.DeclaredFeatures, string(byKubelet))
 }
 
 // upgrade proxies a connection that must be upgraded.
@@ -103,6 +121,9 @@ func (c *Connector) portForward(pod *corev1.Pod, o *corev1.PodPortForwardOptions
 		return nil, err
 	}
 	handler := c.upgrade(u, fail)
+	if !c.translates(feature.PortForwardWebsockets, pod.Spec.NodeName) {
+		return logging.Streams(handler), nil
+	}
 	tunnel := streamproxy.NewTunnelingHandler(handler)
 	return logging.Streams(streamproxy.NewTranslatingHandler(handler, tunnel, wsstream.IsWebSocketRequestWithTunnelingProtocol)), nil
 }

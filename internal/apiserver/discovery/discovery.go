@@ -30,6 +30,7 @@ import (
 // Documents serves discovery requests. It implements http.Handler.
 type Documents struct {
 	current atomic.Pointer[func() *documents]
+	hashes  bool // of storage versions
 
 	mu        sync.Mutex // guards the fields from which the documents are made
 	resources []*resource.Resource
@@ -42,9 +43,10 @@ type documents struct {
 	aggregated map[string]*document // /api and /apis
 }
 
-// New returns the documents of resources.
-func New(rs []*resource.Resource) *Documents {
-	d := &Documents{}
+// New returns the documents of resources, with the hashes of their storage versions if
+// hashes is true.
+func New(rs []*resource.Resource, hashes bool) *Documents {
+	d := &Documents{hashes: hashes}
 	d.Set(rs)
 	return d
 }
@@ -68,7 +70,7 @@ func (d *Documents) SetAPIServices(services []APIService) {
 
 func (d *Documents) renew() {
 	rs, services := d.resources, d.services
-	made := sync.OnceValue(func() *documents { return build(groupsOf(rs, services)) })
+	made := sync.OnceValue(func() *documents { return build(groupsOf(rs, services), d.hashes) })
 	d.current.Store(&made)
 }
 
@@ -171,7 +173,7 @@ func (g *group) apiGroup() metav1.APIGroup {
 }
 
 // resourceList returns the document of one version.
-func (g *group) resourceList(v string) *metav1.APIResourceList {
+func (g *group) resourceList(v string, hashes bool) *metav1.APIResourceList {
 	list := &metav1.APIResourceList{
 		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
 		GroupVersion: schema.GroupVersion{Group: g.name, Version: v}.String(),
@@ -183,7 +185,7 @@ func (g *group) resourceList(v string) *metav1.APIResourceList {
 			Name: r.Plural, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.Kind,
 			Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
 		}
-		if !r.Virtual() {
+		if hashes && !r.Virtual() {
 			entry.StorageVersionHash = storageHash(r)
 		}
 		list.APIResources = append(list.APIResources, entry)

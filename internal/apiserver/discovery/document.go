@@ -40,7 +40,7 @@ func newDocument(obj runtime.Object) *document {
 	})}
 }
 
-func build(groups []*group) *documents {
+func build(groups []*group, hashes bool) *documents {
 	d := &documents{plain: map[string]*document{}, aggregated: map[string]*document{}}
 	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
 	core, others := newDiscoveryList(), newDiscoveryList()
@@ -51,7 +51,7 @@ func build(groups []*group) *documents {
 	for _, g := range groups {
 		for _, v := range g.versions {
 			if g.remote[v] == nil {
-				d.plain[g.path(v)] = newDocument(g.resourceList(v))
+				d.plain[g.path(v)] = newDocument(g.resourceList(v, hashes))
 			}
 		}
 		if g.name == "" {

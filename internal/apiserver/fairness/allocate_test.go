@@ -94,11 +94,19 @@ func TestLimits(t *testing.T) {
 }
 
 func TestWidth(t *testing.T) {
-	for _, test := range []struct{ objects, widest, want int }{
-		{0, 10, 1}, {1, 10, 1}, {100, 10, 1}, {101, 10, 2}, {500, 10, 5}, {5000, 10, 10}, {5000, 3, 3},
-	} {
-		if got := width(test.objects, test.widest); got != test.want {
-			t.Errorf("%d objects: %d seats, want %d", test.objects, got, test.want)
+	for _, test := range []struct{ seats, widest, want int }{{0, 10, 1}, {1, 10, 1}, {2, 10, 2}, {50, 10, 10}, {50, 3, 3}} {
+		if got := width(test.seats, test.widest); got != test.want {
+			t.Errorf("%d seats of at most %d: %d, want %d", test.seats, test.widest, got, test.want)
+		}
+	}
+	for objects, want := range map[int]int{0: 0, 1: 1, 100: 1, 101: 2, 500: 5, 5000: 50} {
+		if got := SeatsOfObjects(objects); got != want {
+			t.Errorf("%d objects: %d seats, want %d", objects, got, want)
+		}
+	}
+	for size, want := range map[int64]int{0: 0, 1: 1, 100_000: 1, 100_001: 2, 950_000: 10, math.MaxInt64: 10} {
+		if got := SeatsOfBytes(size); got != want {
+			t.Errorf("%d bytes: %d seats, want %d", size, got, want)
 		}
 	}
 	q := queueingOf(limited("a", 1, queues(64, 6, 50)))

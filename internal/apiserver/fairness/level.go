@@ -70,11 +70,11 @@ func (l *level) allow(seats int, now time.Time) {
 }
 
 // begin starts or enqueues a request, or returns the reason of its refusal.
-func (l *level) begin(r *Request, objects int, hash uint64) (refusal string) {
+func (l *level) begin(r *Request, seats int, hash uint64) (refusal string) {
 	now := r.arrived
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r.width = width(objects, l.widest)
+	r.width = width(seats, l.widest)
 	if l.exempt {
 		l.demand.add(r.width, now)
 		l.start(r, now)

@@ -43,13 +43,13 @@ const (
 )
 
 // Begin classifies the request and returns true once it may be executed, or
-// false if it must be refused. objects is the approximate number of objects
-// that it processes, and now the time of its arrival. If its level has no free
-// seat, Begin blocks while the request waits in a queue: for at most a quarter
+// false if it must be refused. seats is how many seats it asks for, of which it
+// gets one at least and as many as its level allows at most. now is the time of its
+// arrival. If its level has no free seat, Begin blocks while the request waits in a queue: for at most a quarter
 // of the time until ctx's deadline, and until ctx ends.
 //
 // If it returns true, the caller must call End.
-func (c *Controller) Begin(ctx context.Context, r *Request, u user.Info, info *apirequest.RequestInfo, objects int, now time.Time) bool {
+func (c *Controller) Begin(ctx context.Context, r *Request, u user.Info, info *apirequest.RequestInfo, seats int, now time.Time) bool {
 	s := c.rules.Load().classify(u, info)
 	r.schema, r.user, r.info, r.name, r.arrived = s, u, info, info.Name, now
 	l := s.level
@@ -58,7 +58,7 @@ func (c *Controller) Begin(ctx context.Context, r *Request, u user.Info, info *a
 		r.distinguisher = s.distinguisher(u, info)
 		hash = s.flow(c.seed, r.distinguisher)
 	}
-	refusal := l.begin(r, objects, hash)
+	refusal := l.begin(r, seats, hash)
 	if refusal == "" && r.decided != nil {
 		refusal = c.wait(ctx, r)
 	}

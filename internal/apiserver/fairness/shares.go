@@ -83,6 +83,7 @@ func queueingOf(p *flowcontrolv1.PriorityLevelConfiguration) *queueing {
 // that priority levels have the same effect.
 const (
 	ObjectsPerSeat = 100
+	BytesPerSeat   = 100_000
 	widestOfAll    = 10
 	// widestShare is the part of a level's seats that one request may take.
 	widestShare = 0.15
@@ -99,8 +100,16 @@ func widest(l limits, q *queueing) int {
 	return min(max(most, 1), widestOfAll)
 }
 
-// width returns how many seats a request takes that processes a number of
-// objects.
-func width(objects, widest int) int {
-	return min(max((objects+ObjectsPerSeat-1)/ObjectsPerSeat, 1), widest)
+// SeatsOfObjects returns how many seats a request asks for that processes a number
+// of objects.
+func SeatsOfObjects(objects int) int { return (objects + ObjectsPerSeat - 1) / ObjectsPerSeat }
+
+// SeatsOfBytes returns how many seats a request asks for that processes objects with
+// a total size in bytes.
+func SeatsOfBytes(size int64) int {
+	const most = widestOfAll * BytesPerSeat // no request takes more
+	return int((min(size, most) + BytesPerSeat - 1) / BytesPerSeat)
 }
+
+// width returns how many seats a request takes that asks for a number of them.
+func width(seats, widest int) int { return min(max(seats, 1), widest) }

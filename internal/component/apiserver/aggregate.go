@@ -6,6 +6,7 @@ import (
 	"github.com/coracle-io/coracle/internal/apiserver"
 	"github.com/coracle-io/coracle/internal/apiserver/aggregator"
 	"github.com/coracle-io/coracle/internal/apiserver/openapi"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 )
 
@@ -18,7 +19,8 @@ func (a *Server) newAggregator(builtIn []*resource.Resource, documents *openapi.
 	}
 	return aggregator.New(aggregator.Config{
 		Cache: a.storage.cache, BuiltIn: builtIn, ClientCertificate: identity,
-		Documents: documents, Managers: a.extensions.managers, Clock: clock.RealClock{},
+		WithoutUIDs: !a.apis.features.Enabled(feature.RemoteRequestHeaderUID),
+		Documents:   documents, Managers: a.extensions.managers, Clock: clock.RealClock{},
 		Unavailable: a.metrics.Unavailable, Dial: a.own.dialOthers,
 	}), nil
 }

@@ -12,6 +12,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/coracle-io/coracle/internal/apiserver/authn"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/pki"
 )
@@ -39,8 +40,16 @@ func (o *FrontProxyOptions) addFlags(fs *pflag.FlagSet) {
 	flagvalue.Is(fs, flagvalue.Header, "requestheader-extra-headers-prefix", "requestheader-group-headers", "requestheader-uid-headers", "requestheader-username-headers")
 }
 
-func (o *FrontProxyOptions) validate() []error {
-	errs := o.Validate()
+func (o *FrontProxyOptions) validate(gates *feature.Set) []error {
+	var errs []error
+	headers := o.RequestHeaderAuthenticationOptions
+	if !gates.Enabled(feature.RemoteRequestHeaderUID) {
+		if len(o.UIDHeaders) > 0 && !slices.Equal(o.UIDHeaders, authn.DefaultFrontProxy(nil).UIDHeaders) {
+			errs = append(errs, fmt.Errorf("--requestheader-uid-headers requires the %q feature to be enabled", feature.RemoteRequestHeaderUID))
+		}
+		headers.UIDHeaders = nil
+	}
+	errs = append(errs, headers.Validate()...)
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		errs = append(errs, errors.New("--proxy-client-cert-file and --proxy-client-key-file go together: give both or neither"))
 	}
@@ -49,16 +58,20 @@ func (o *FrontProxyOptions) validate() []error {
 
 // trusting returns the front proxies whose certificates ca signed. Without
 // --requestheader-client-ca-file, only this cluster's servers are trusted unless
-// names are given.
-func (o *FrontProxyOptions) trusting(ca trusted) *authn.FrontProxy {
+// names are given. With RemoteRequestHeaderUID off, headers name no UIDs.
+func (o *FrontProxyOptions) trusting(ca trusted, gates *feature.Set) *authn.FrontProxy {
 	names := o.AllowedNames
 	if o.ClientCAFile == "" && len(names) == 0 {
 		names = authn.DefaultFrontProxy(nil).AllowedNames
 	}
-	return &authn.FrontProxy{
+	proxies := &authn.FrontProxy{
 		CA: ca.verify, AllowedNames: names,
 		UsernameHeaders: o.UsernameHeaders, UIDHeaders: o.UIDHeaders, GroupHeaders: o.GroupHeaders, ExtraHeaderPrefixes: o.ExtraHeaderPrefixes,
 	}
+	if !gates.Enabled(feature.RemoteRequestHeaderUID) {
+		proxies.UIDHeaders = nil
+	}
+	return proxies
 }
 
 // checkAuthorities refuses front proxies without names whose authority also

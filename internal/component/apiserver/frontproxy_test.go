@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/pki"
 )
 
@@ -37,6 +38,37 @@ func TestOverlappingAuthorities(t *testing.T) {
 		err := o.checkAuthorities(clients, test.authority)
 		if (err != nil) != test.refused || err != nil && !strings.Contains(err.Error(), "overlapping certificates; --requestheader-allowed-names must be specified to ensure") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// With RemoteRequestHeaderUID off, headers name no UIDs, and other names of these headers
+// than the default are refused.
+func TestUIDHeaders(t *testing.T) {
+	for _, test := range []struct {
+		gates   []string
+		headers []string
+		refused string
+		trusted int
+	}{
+		{nil, []string{"X-Remote-Uid", "X-Other"}, "", 2},
+		{nil, []string{"X-Other"}, "without specifying the standard X-Remote-Uid header", 1},
+		{[]string{"RemoteRequestHeaderUID=false"}, []string{"X-Remote-Uid"}, "", 0},
+		{[]string{"RemoteRequestHeaderUID=false"}, nil, "", 0},
+		{[]string{"RemoteRequestHeaderUID=false"}, []string{"X-Remote-Uid", "X-Other"}, `--requestheader-uid-headers requires the "RemoteRequestHeaderUID" feature to be enabled`, 0},
+	} {
+		gates, err := feature.Parse(test.gates)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := newFrontProxyOptions()
+		o.UIDHeaders = test.headers
+		errs := o.validate(gates)
+		if len(errs) > 0 != (test.refused != "") || len(errs) > 0 && !strings.Contains(errs[0].Error(), test.refused) {
+			t.Errorf("%v, headers %v: %v", test.gates, test.headers, errs)
+		}
+		if got := o.trusting(trusted{}, gates).UIDHeaders; len(got) != test.trusted {
+			t.Errorf("%v, headers %v: %v are trusted", test.gates, test.headers, got)
 		}
 	}
 }

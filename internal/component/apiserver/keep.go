@@ -73,16 +73,18 @@ func (a *Server) defaultsOptions() bootstrap.Options {
 	for _, r := range ranges {
 		cidrs = append(cidrs, r.String())
 	}
+	headers := map[string][]string{
+		"requestheader-allowed-names":        a.identity.frontProxy.AllowedNames,
+		"requestheader-username-headers":     a.identity.frontProxy.UsernameHeaders,
+		"requestheader-group-headers":        a.identity.frontProxy.GroupHeaders,
+		"requestheader-extra-headers-prefix": a.identity.frontProxy.ExtraHeaderPrefixes,
+	}
+	if uids := a.identity.frontProxy.UIDHeaders; len(uids) > 0 {
+		headers["requestheader-uid-headers"] = uids
+	}
 	return bootstrap.Options{
 		ServiceCIDRs: cidrs,
 		ClientCA:     a.identity.clientCA.pem(), RequestHeaderCA: a.identity.frontProxyCA.pem(), Now: time.Now(),
-		RequestHeaders: map[string][]string{
-			"requestheader-allowed-names":        a.identity.frontProxy.AllowedNames,
-			"requestheader-username-headers":     a.identity.frontProxy.UsernameHeaders,
-			"requestheader-uid-headers":          a.identity.frontProxy.UIDHeaders,
-			"requestheader-group-headers":        a.identity.frontProxy.GroupHeaders,
-			"requestheader-extra-headers-prefix": a.identity.frontProxy.ExtraHeaderPrefixes,
-		},
-		Served: a.apis.versions,
+		RequestHeaders: headers, Served: a.apis.versions,
 	}
 }

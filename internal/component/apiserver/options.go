@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/server/options"
 
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource/all"
 	"github.com/coracle-io/coracle/internal/resource/runtimeconfig"
@@ -28,6 +29,7 @@ type Options struct {
 	Requests        RequestOptions
 	Serving         ServingOptions
 	Profiling       ProfilingOptions
+	Logging         base.Logging
 	Logs            bool // /logs/ serves the files of /var/log
 	Ignored         IgnoredOptions
 	// Components are the addresses (host:port) of the health endpoints of other
@@ -51,6 +53,7 @@ func NewOptions() *Options {
 		Requests:        newRequestOptions(),
 		Serving:         newServingOptions(),
 		Profiling:       ProfilingOptions{Enabled: true},
+		Logging:         base.NewLogging(),
 		Ignored:         newIgnoredOptions(),
 		Components:      map[string]string{"controller-manager": "127.0.0.1:10257", "scheduler": "127.0.0.1:10259"},
 	}
@@ -72,21 +75,23 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Requests.addFlags(fs)
 	o.Serving.addFlags(fs)
 	o.Profiling.addFlags(fs)
+	o.Logging.AddFlags(fs)
 	fs.BoolVar(&o.Logs, "enable-logs-handler", o.Logs, "serve the files of /var/log at /logs/ to users who may get that path")
 	o.Ignored.addFlags(fs)
 }
 
 // Validate returns all errors in the options, joined, or nil.
 func (o *Options) Validate() error {
-	var errs []error
+	gates, _ := feature.Parse(o.APIs.FeatureGates) // o.APIs.validate returns the error
+	errs := o.FrontProxy.validate(gates)
 	for _, validate := range []func() []error{
-		o.Serving.validate, o.Services.validate, o.Storage.validate, o.Authorization.validate, o.Requests.validate, o.FrontProxy.validate,
+		o.Serving.validate, o.Services.validate, o.Storage.validate, o.Authorization.validate, o.Requests.validate,
 		o.Authentication.validate, o.ServiceAccounts.validate, o.Audit.Validate, o.APIs.validate, o.KubeletClient.validate,
 		o.Admission.validate, o.Ignored.validate,
 	} {
 		errs = append(errs, validate()...)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.Logging.Validate())...)
 }
 
 // APIOptions select the built-in APIs that are served.

@@ -109,6 +109,7 @@ func Run(ctx context.Context, o *Options) error {
 // the informers of policies, which start with the first policy. It must end only
 // after Run has returned.
 func New(ctx context.Context, o *Options, s store.Store, keys *pki.Directory) (*Server, error) {
+	o.Logging.Apply(ctx)
 	a := &Server{options: o, keys: keys, ready: make(chan struct{})}
 	if err := a.chooseAPIs(ctx); err != nil {
 		return nil, err

@@ -136,6 +136,7 @@ func (a *Server) newIdentity(ctx context.Context) error {
 	}
 	who.tokenUses = serviceaccount.NewUses()
 	tokens.Objects, tokens.Refresh, tokens.Uses, tokens.Counts = a.storage.objects(), a.storage.refresh, who.tokenUses, a.metrics.Tokens
+	tokens.OtherUIDs = !a.apis.features.Enabled(feature.TokenRequestServiceAccountUIDValidation)
 	who.issuer = serviceaccount.NewIssuer(tokens)
 	who.audiences = authenticator.Audiences(tokens.Audiences)
 	if who.clientCA, err = a.trust("client-ca-file", o.Authentication.ClientCAFile, a.keys.Cluster()); err != nil {
@@ -147,7 +148,7 @@ func (a *Server) newIdentity(ctx context.Context) error {
 	if err := o.FrontProxy.checkAuthorities(who.clientCA.pem(), who.frontProxyCA.pem()); err != nil {
 		return err
 	}
-	who.frontProxy = o.FrontProxy.trusting(who.frontProxyCA)
+	who.frontProxy = o.FrontProxy.trusting(who.frontProxyCA, a.apis.features)
 	credentials := authn.Config{
 		ClientCA: who.clientCA.verify, FrontProxy: who.frontProxy,
 		ServiceAccounts: &tokens, BootstrapTokens: o.Authentication.BootstrapTokens, TokenFile: o.Authentication.TokenFile,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/coracle-io/coracle/internal/controller/workload"
 	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
@@ -15,6 +16,7 @@ type counts struct {
 	reconciliation, computationTime *prometheus.HistogramVec
 	autoscalers                     prometheus.Gauge
 	desired                         *prometheus.GaugeVec
+	skips                           *prometheus.CounterVec
 }
 
 func newCounts() *counts {
@@ -36,11 +38,12 @@ func newCounts() *counts {
 		desired: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Subsystem: subsystem, Name: "desired_replicas", Help: "[ALPHA] Current desired replica count for HPA objects.",
 		}, []string{"namespace", "hpa_name"}),
+		skips: workload.NewSkips(subsystem, "HPA"),
 	}
 }
 
 func (c *counts) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.reconciliations, c.reconciliation, c.computations, c.computationTime, c.autoscalers, c.desired}
+	return []prometheus.Collector{c.reconciliations, c.reconciliation, c.computations, c.computationTime, c.autoscalers, c.desired, c.skips}
 }
 
 // reconciled counts a reconciliation that changes the replicas.

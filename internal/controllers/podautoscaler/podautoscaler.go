@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery/cached/memory"
 	autoscalinglisters "k8s.io/client-go/listers/autoscaling/v2"
@@ -30,6 +31,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -121,6 +123,9 @@ type autoscaler struct {
 type known struct {
 	history history
 	zeroed  bool // this controller has set the replicas to zero
+	// written is the resource version of the last status that was written, until the
+	// cache shows it.
+	written string
 }
 
 func newController(env *controller.Env, o options, counted *counts, metrics source, targets *targets, refresh func()) (controller.Controller, error) {
@@ -202,13 +207,28 @@ func (c *autoscaler) sync(ctx context.Context, key controller.Key) error {
 		c.forget(key) // an earlier sync may have ended after the deletion
 		return nil
 	}
+	k := c.remembered(key)
+	if c.env.Features.Enabled(feature.StaleControllerConsistencyHPA) && !k.isShown(hpa) {
+		c.counts.skips.WithLabelValues(autoscaling.GroupName, "horizontalpodautoscalers").Inc()
+		return controller.ErrStale
+	}
 	c.queue.AddAfter(key, c.options.period)
-	err = c.reconcile(ctx, hpa, c.remembered(key))
+	err = c.reconcile(ctx, hpa, k)
 	if err == nil || apierrors.IsConflict(err) || ctx.Err() != nil {
 		return err
 	}
 	klog.FromContext(ctx).V(2).Info("Cannot scale", "horizontalPodAutoscaler", key, "err", err)
 	return nil
+}
+
+// isShown reports whether a cached autoscaler is as new as the last status that was
+// written for it.
+func (k *known) isShown(hpa *autoscaling.HorizontalPodAutoscaler) bool {
+	if order, err := resourceversion.CompareResourceVersion(hpa.ResourceVersion, k.written); err == nil && order < 0 {
+		return false
+	}
+	k.written = ""
+	return true
 }
 
 // sharing returns the autoscalers whose targets have pods with the labels of these pods,

@@ -17,12 +17,14 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // reconcile decides once, scales the target and writes the status.
 func (c *autoscaler) reconcile(ctx context.Context, shared *autoscaling.HorizontalPodAutoscaler, k *known) error {
 	hpa := shared.DeepCopy()
-	if hpa.Generation != 0 {
+	hpa.Status.ObservedGeneration = nil
+	if hpa.Generation != 0 && c.env.Features.Enabled(feature.HPAGeneration) {
 		hpa.Status.ObservedGeneration = &hpa.Generation
 	}
 	begin := time.Now()
@@ -32,10 +34,12 @@ func (c *autoscaler) reconcile(ctx context.Context, shared *autoscaling.Horizont
 	if equality.Semantic.DeepEqual(&shared.Status, &hpa.Status) {
 		return scaled
 	}
-	if _, err := c.env.Client.Kubernetes.AutoscalingV2().HorizontalPodAutoscalers(hpa.Namespace).UpdateStatus(ctx, hpa, metav1.UpdateOptions{}); err != nil {
+	updated, err := c.env.Client.Kubernetes.AutoscalingV2().HorizontalPodAutoscalers(hpa.Namespace).UpdateStatus(ctx, hpa, metav1.UpdateOptions{})
+	if err != nil {
 		c.env.Events.Event(shared, v1.EventTypeWarning, "FailedUpdateStatus", err.Error())
 		return fmt.Errorf("failed to update status for %s: %w", hpa.Name, err)
 	}
+	k.written = updated.ResourceVersion
 	return scaled
 }
 
@@ -63,6 +67,7 @@ func (c *autoscaler) scale(ctx context.Context, hpa *autoscaling.HorizontalPodAu
 	current := t.scale.Spec.Replicas
 	hpa.Status.CurrentReplicas = current
 	switch {
+	case !c.env.Features.Enabled(feature.HPAScaleToZero): // the condition does not count
 	case current > 0 && scaledToZero(hpa):
 		setScaledToZero(hpa, false) // a user has added replicas, so that the next zero may be a user's, too
 	case current == 0 && k.zeroed:
@@ -90,8 +95,12 @@ func (c *autoscaler) scale(ctx context.Context, hpa *autoscaling.HorizontalPodAu
 	hpa.Status.DesiredReplicas = desired
 	hpa.Status.LastScaleTime = &metav1.Time{Time: now}
 	setCondition(hpa, autoscaling.AbleToScale, v1.ConditionTrue, "SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", desired))
-	k.zeroed = desired == 0
-	setScaledToZero(hpa, k.zeroed)
+	k.zeroed = desired == 0 && needsNoPods(hpa)
+	if c.env.Features.Enabled(feature.HPAScaleToZero) {
+		setScaledToZero(hpa, k.zeroed)
+	} else {
+		removeScaledToZero(hpa)
+	}
 	c.env.Events.Eventf(hpa, v1.EventTypeNormal, "SuccessfulRescale", "New size: %d; reason: %s", desired, why)
 	return failed
 }
@@ -111,7 +120,10 @@ func (c *autoscaler) decide(ctx context.Context, hpa *autoscaling.HorizontalPodA
 		minimum = *hpa.Spec.MinReplicas
 	}
 	switch {
-	case current == 0 && !scaledToZero(hpa):
+	case current == 0 && !c.scalesFromZero(hpa, minimum):
+		if !c.env.Features.Enabled(feature.HPAScaleToZero) {
+			removeScaledToZero(hpa)
+		}
 		setCondition(hpa, autoscaling.ScalingActive, v1.ConditionFalse, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero")
 		hpa.Status.CurrentMetrics = nil
 		return 0, "", nil
@@ -148,6 +160,20 @@ func (c *autoscaler) decide(ctx context.Context, hpa *autoscaling.HorizontalPodA
 	return out.replicas, why, err
 }
 
+// scalesFromZero reports whether a target without replicas gets some again: the
+// controller has removed the last one, and a minimum or a metric that needs no pods
+// says how many there are to be.
+func (c *autoscaler) scalesFromZero(hpa *autoscaling.HorizontalPodAutoscaler, minimum int32) bool {
+	return c.env.Features.Enabled(feature.HPAScaleToZero) && scaledToZero(hpa) && (minimum != 0 || needsNoPods(hpa))
+}
+
+// needsNoPods reports whether an autoscaler has a metric that there is without pods.
+func needsNoPods(hpa *autoscaling.HorizontalPodAutoscaler) bool {
+	return slices.ContainsFunc(hpa.Spec.Metrics, func(m autoscaling.MetricSpec) bool {
+		return m.Type == autoscaling.ObjectMetricSourceType || m.Type == autoscaling.ExternalMetricSourceType
+	})
+}
+
 // scaledToZero reports whether the controller itself has removed the last
 // replica. Replicas that a user has set to zero pause the autoscaler.
 func scaledToZero(hpa *autoscaling.HorizontalPodAutoscaler) bool {
@@ -161,6 +187,11 @@ func setScaledToZero(hpa *autoscaling.HorizontalPodAutoscaler, is bool) {
 	} else {
 		setCondition(hpa, autoscaling.ScaledToZero, v1.ConditionFalse, "NotScaledToZero", "the HPA controller did not scale the workload to zero")
 	}
+}
+
+// removeScaledToZero removes the condition that setScaledToZero sets.
+func removeScaledToZero(hpa *autoscaling.HorizontalPodAutoscaler) {
+	hpa.Status.Conditions = slices.DeleteFunc(hpa.Status.Conditions, func(c autoscaling.HorizontalPodAutoscalerCondition) bool { return c.Type == autoscaling.ScaledToZero })
 }
 
 // behaviorOf returns the behaviour of an autoscaler that has one with both

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	autoscaling "k8s.io/api/autoscaling/v2"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/controllertest"
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // metricsFake has the same figures for all pods of an autoscaler.
@@ -66,13 +68,26 @@ type workshop struct {
 	selector string
 	refuse   error // of updates of the Scale
 	once     bool  // only the next update is refused
+	counts   *counts
 }
 
 // newWorkshop runs the controller in a bubble.
 func newWorkshop(t *testing.T, replicas int64, objects ...runtime.Object) *workshop {
 	t.Helper()
-	w := &workshop{t: t, metrics: &metricsFake{cpu: map[string]int64{}, failures: map[string]error{}}, replicas: replicas, selector: "app=web"}
+	return newGatedWorkshop(t, "", replicas, objects...)
+}
+
+// newGatedWorkshop runs the controller with feature gates in a bubble.
+func newGatedWorkshop(t *testing.T, gates string, replicas int64, objects ...runtime.Object) *workshop {
+	t.Helper()
+	w := &workshop{
+		t: t, metrics: &metricsFake{cpu: map[string]int64{}, failures: map[string]error{}}, replicas: replicas, selector: "app=web", counts: newCounts(),
+	}
 	w.Cluster = controllertest.New(t, objects...)
+	var err error
+	if w.Env.Features, err = feature.Parse([]string{gates}); err != nil {
+		t.Fatal(err)
+	}
 	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
 	scale := func() *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
@@ -101,7 +116,7 @@ func newWorkshop(t *testing.T, replicas int64, objects ...runtime.Object) *works
 	mapper.Add(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, meta.RESTScopeNamespace)
 	d := Descriptor()
 	d.New = func(env *controller.Env) (controller.Controller, error) {
-		return newController(env, defaultOptions(), newCounts(), w.metrics, &targets{mapper, client}, func() {})
+		return newController(env, defaultOptions(), w.counts, w.metrics, &targets{mapper, client}, func() {})
 	}
 	w.Run(d)
 	synctest.Wait()
@@ -232,6 +247,60 @@ func TestScalesToZero(t *testing.T) {
 		time.Sleep(period)
 		w.expect("paused by a user", 0, "0→0 AbleToScale=True,SucceededGetScale ScalingActive=False,ScalingDisabled ScalingLimited=False,DesiredWithinRange ScaledToZero=False,NotScaledToZero")
 	})
+}
+
+// Without the feature an autoscaler whose minimum is zero removes the last replica, too,
+// but then leaves its target alone, whatever its status says.
+func TestScaleToZeroIsOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newGatedWorkshop(t, "HPAScaleToZero=false", 1, anHPA("web", toZero, func(hpa *autoscaling.HorizontalPodAutoscaler) {
+			setScaledToZero(hpa, true)
+		}), aPod("p0", forAnHour))
+		time.Sleep(6*time.Minute + time.Second)
+		w.metrics.queue = 25_000
+		time.Sleep(period)
+		w.expect("25 in the queue", 0, "0→0 AbleToScale=True,SucceededGetScale ScalingActive=False,ScalingDisabled ScalingLimited=False,DesiredWithinRange")
+	})
+}
+
+// An autoscaler that was scaled to zero by a metric that needs no pods, and has only others
+// now, leaves its target alone.
+func TestNoMetricsWithoutPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorkshop(t, 0, anHPA("web", func(hpa *autoscaling.HorizontalPodAutoscaler) {
+			hpa.Spec.MinReplicas = new(int32(0))
+			setScaledToZero(hpa, true)
+		}))
+		time.Sleep(period)
+		w.expect("without pods", 0, "0→0 ScaledToZero=True,ScaledToZero AbleToScale=True,SucceededGetScale ScalingActive=False,ScalingDisabled")
+	})
+}
+
+// Nothing is decided while the cache lacks the last status that was written, unless that
+// is off.
+func TestStaleAutoscaler(t *testing.T) {
+	for gates, want := range map[string]int64{"": 1, "StaleControllerConsistencyHPA=false": 3} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newGatedWorkshop(t, gates, 1, aPod("p0", forAnHour))
+			w.Fake.PrependReactor("update", "horizontalpodautoscalers", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				written := a.(clienttesting.UpdateAction).GetObject().(*autoscaling.HorizontalPodAutoscaler).DeepCopy()
+				written.ResourceVersion = "1000000" // which the cache never shows
+				return true, written, nil
+			})
+			if _, err := w.Fake.AutoscalingV2().HorizontalPodAutoscalers("shop").Create(t.Context(), anHPA("web"), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait() // for the first status, which says that there are no metrics
+			w.metrics.cpu["p0"] = 1200
+			time.Sleep(2 * period)
+			if w.replicas != want {
+				t.Errorf("%q: %d replicas, want %d", gates, w.replicas, want)
+			}
+			if skips := testutil.ToFloat64(w.counts.skips.WithLabelValues("autoscaling", "horizontalpodautoscalers")); (skips > 0) != (gates == "") {
+				t.Errorf("%q: %v skips are counted", gates, skips)
+			}
+		})
+	}
 }
 
 // TestZeroOfAUser distinguishes zero replicas that a user has set from zero

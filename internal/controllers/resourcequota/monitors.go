@@ -88,9 +88,10 @@ func (w *monitors) watches(gr schema.GroupResource) bool {
 	return w.running[gr] != nil
 }
 
-// lookup finds watched objects.
+// lookup finds watched objects, and has the feature gates.
 func (w *monitors) lookup() quota.Lookup {
 	return quota.Lookup{
+		Features: w.env.Features,
 		Class: func(name string) (*resourceapi.DeviceClass, bool) {
 			return find[*resourceapi.DeviceClass](w.known(quota.DeviceClasses), cache.NewObjectName("", name))
 		},

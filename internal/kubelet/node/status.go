@@ -75,7 +75,7 @@ func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
 		groups := f.Features.GetSupplementalGroupsPolicy()
 		out.Features = &v1.NodeFeatures{SupplementalGroupsPolicy: &groups}
 	}
-	out.DeclaredFeatures = declaredFeatures(f.Gates)
+	out.DeclaredFeatures = declaredFeatures(f.Gates, f.Features)
 	out.VolumesInUse = f.VolumesInUse
 	pressure := func(t v1.NodeConditionType, is bool, yesReason, yes, noReason, no string) {
 		c := v1.NodeCondition{Type: t, Status: v1.ConditionFalse, Reason: noReason, Message: no}
@@ -98,16 +98,20 @@ func Status(f Facts, previous *v1.NodeStatus) v1.NodeStatus {
 	return out
 }
 
-// declaredFeatures returns the features of this kubelet that pods can need on
-// their node and that are on, sorted (KEP-5328).
-func declaredFeatures(gates *feature.Set) (declared []string) {
+// declaredFeatures returns the features of this kubelet that pods or the API
+// server can need on the node and that are on, sorted (KEP-5328). runtime are those of
+// the container runtime.
+func declaredFeatures(gates *feature.Set, runtime *runtimeapi.RuntimeFeatures) (declared []string) {
 	for _, gate := range []feature.Gate{
-		feature.InPlacePodLevelResourcesVerticalScaling, feature.InPlacePodVerticalScalingInitContainers,
-		feature.RestartAllContainersOnContainerExits,
+		feature.ExtendWebSocketsToKubelet, feature.InPlacePodLevelResourcesVerticalScaling,
+		feature.InPlacePodVerticalScalingInitContainers, feature.RestartAllContainersOnContainerExits,
 	} {
 		if gates.Enabled(gate) {
 			declared = append(declared, string(gate))
 		}
+	}
+	if gate := feature.UserNamespacesHostNetworkSupport; gates.Enabled(gate) && runtime.GetUserNamespacesHostNetwork() {
+		declared = append(declared, string(gate))
 	}
 	return declared
 }

@@ -41,15 +41,20 @@ func TestTransitions(t *testing.T) {
 // off.
 func TestDeclaredFeatures(t *testing.T) {
 	for off, want := range map[string][]string{
-		"": {"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"},
-		"InPlacePodLevelResourcesVerticalScaling=false": {"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"},
+		"": {"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"},
+		"InPlacePodLevelResourcesVerticalScaling=false": {"ExtendWebSocketsToKubelet", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"},
+		"UserNamespacesHostNetworkSupport=true":         {"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"},
+		"ExtendWebSocketsToKubelet=false":               {"InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"},
 	} {
 		gates, err := feature.Parse([]string{off})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := Status(Facts{Gates: gates}, &v1.NodeStatus{DeclaredFeatures: []string{"Another"}}).DeclaredFeatures; !slices.Equal(got, want) {
+		if got := Status(Facts{Gates: gates, Features: &runtimeapi.RuntimeFeatures{UserNamespacesHostNetwork: true}}, &v1.NodeStatus{DeclaredFeatures: []string{"Another"}}).DeclaredFeatures; !slices.Equal(got, want) {
 			t.Errorf("%q: %v, want %v", off, got, want)
+		}
+		if got := Status(Facts{Gates: gates}, &v1.NodeStatus{}).DeclaredFeatures; slices.Contains(got, "UserNamespacesHostNetworkSupport") {
+			t.Errorf("%q: %v, though the runtime does not have all of it", off, got)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/plan"
@@ -51,9 +52,17 @@ const maxCause = 4 << 10
 // wholePod is the key of the sandbox in retries.failed.
 const wholePod = ""
 
-func newRetries(maximum time.Duration) retries {
+// newRetries returns retries with the longest time between restarts of a configuration.
+func newRetries(features *feature.Set, configured time.Duration) retries {
+	initial, maximum := 10*time.Second, 5*time.Minute
+	if features.Enabled(feature.ReduceDefaultCrashLoopBackOffDecay) {
+		initial, maximum = time.Second, time.Minute
+	}
+	if features.Enabled(feature.KubeletCrashLoopBackOffMax) {
+		maximum = configured
+	}
 	return retries{
-		restarts: plan.BackOff{Initial: min(10*time.Second, maximum), Max: maximum},
+		restarts: plan.BackOff{Initial: min(initial, maximum), Max: maximum},
 		waiting:  make(map[string]status.Cause), failed: make(map[string]attempt),
 	}
 }

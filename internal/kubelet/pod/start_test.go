@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/image"
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
@@ -96,10 +97,33 @@ func TestLinkToTheLog(t *testing.T) {
 	}
 }
 
+// The gates and the configuration say how long a container that ends waits.
+func TestRestartPeriods(t *testing.T) {
+	for _, test := range []struct {
+		gates            string
+		configured       time.Duration
+		initial, maximum time.Duration
+	}{
+		{"", 5 * time.Minute, 10 * time.Second, 5 * time.Minute},
+		{"", 3 * time.Second, 3 * time.Second, 3 * time.Second},
+		{"KubeletCrashLoopBackOffMax=false", 3 * time.Second, 10 * time.Second, 5 * time.Minute},
+		{"ReduceDefaultCrashLoopBackOffDecay=true", 5 * time.Minute, time.Second, 5 * time.Minute},
+		{"ReduceDefaultCrashLoopBackOffDecay=true,KubeletCrashLoopBackOffMax=false", 5 * time.Minute, time.Second, time.Minute},
+	} {
+		features, err := feature.Parse(strings.Split(test.gates, ","))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := newRetries(features, test.configured).restarts; got.Initial != test.initial || got.Max != test.maximum {
+			t.Errorf("%q, %s: from %s to %s", test.gates, test.configured, got.Initial, got.Max)
+		}
+	}
+}
+
 // Of an error of the runtime, which may quote the whole configuration of a container, the
 // node keeps what a status shows.
 func TestCausesAreBounded(t *testing.T) {
-	r := newRetries(time.Minute)
+	r := newRetries(nil, time.Minute)
 	long := strings.Repeat("x", 1<<20)
 	for name, err := range map[string]error{
 		"CreateContainerError": errors.New(long), "RunContainerError": &startError{reason: "RunContainerError", err: errors.New(long)},

@@ -86,7 +86,7 @@ type peers interface {
 func (ws *Workers) newWorker(pod *v1.Pod) *worker {
 	return &worker{
 		inbox: newInbox(pod), config: &ws.config, metrics: ws.metrics, runtime: ws.runtime, peers: ws, watched: &ws.watchers,
-		uid: pod.UID, done: make(chan struct{}), retries: newRetries(ws.config.Node.Configuration.CrashLoopBackOff.MaxContainerRestartPeriod.Duration),
+		uid: pod.UID, done: make(chan struct{}), retries: newRetries(ws.config.Features, ws.config.Node.Configuration.CrashLoopBackOff.MaxContainerRestartPeriod.Duration),
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/cgroup"
 	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
@@ -64,6 +65,23 @@ func newTestServer(t *testing.T) *Server {
 
 // serverOf returns a server without ports.
 func serverOf(config Config) *Server { return &Server{config: config, results: metrics.NewChecks()} }
+
+// There are no checkpoints if they are off.
+func TestCheckpointsAreOff(t *testing.T) {
+	off, err := feature.Parse([]string{"ContainerCheckpoint=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newTestServer(t)
+	for features, want := range map[*feature.Set]string{nil: "container other does not exist", off: "404 page not found"} {
+		s.config.Features = features
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/checkpoint/default/web/other", nil))
+		if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%d %s, want %s", w.Code, w.Body, want)
+		}
+	}
+}
 
 // The results of health checks are counted, also of those on the port of health alone.
 func TestResultsOfHealthChecks(t *testing.T) {

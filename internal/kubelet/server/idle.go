@@ -34,11 +34,31 @@ func (l idleLimiter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return limited, buffered, limited.extend()
 }
 
-// idleConn is a connection that ends once it has carried nothing for limit.
+// idleConn is a connection that ends once it has carried nothing for limit. The
+// libraries of WebSockets set deadlines of their own, with each message that they
+// carry: those end at limit, too.
 type idleConn struct {
 	net.Conn
 	limit time.Duration
 }
+
+// within returns a deadline, or the limit if that is sooner. The zero time is no
+// deadline.
+func (c *idleConn) within(at time.Time) time.Time {
+	if last := time.Now().Add(c.limit); at.IsZero() || at.After(last) {
+		return last
+	}
+	return at
+}
+
+// SetDeadline implements net.Conn.
+func (c *idleConn) SetDeadline(at time.Time) error { return c.Conn.SetDeadline(c.within(at)) }
+
+// SetReadDeadline implements net.Conn.
+func (c *idleConn) SetReadDeadline(at time.Time) error { return c.Conn.SetReadDeadline(c.within(at)) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *idleConn) SetWriteDeadline(at time.Time) error { return c.Conn.SetWriteDeadline(c.within(at)) }
 
 // extend extends the deadline of the connection.
 func (c *idleConn) extend() error { return c.SetDeadline(time.Now().Add(c.limit)) }

@@ -53,3 +53,32 @@ func TestIdleStreamEnds(t *testing.T) {
 		}
 	})
 }
+
+// Deadlines that others set, such as the libraries of WebSockets, do not make an idle
+// stream last.
+func TestDeadlinesOfIdleStreams(t *testing.T) {
+	for _, test := range []struct{ after, want time.Duration }{ // 0 is no deadline
+		{0, time.Minute}, {time.Hour, time.Minute}, {time.Second, time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, theirs := net.Pipe()
+			defer func() { _ = theirs.Close() }()
+			conn, _, err := limitIdle(hijackable{httptest.NewRecorder(), ours}, time.Minute).(http.Hijacker).Hijack()
+			if err != nil {
+				t.Fatal(err)
+			}
+			begun, deadline := time.Now(), time.Time{}
+			if test.after > 0 {
+				deadline = begun.Add(test.after)
+			}
+			for _, set := range []func(time.Time) error{conn.SetDeadline, conn.SetReadDeadline, conn.SetWriteDeadline} {
+				if err := set(deadline); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begun) != test.want {
+				t.Errorf("with a deadline after %v, the stream ends after %v with %v, want %v", test.after, time.Since(begun), err, test.want)
+			}
+		})
+	}
+}

@@ -31,6 +31,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/health"
 	"github.com/coracle-io/coracle/internal/httpserver"
 	"github.com/coracle-io/coracle/internal/kubelet/files"
@@ -77,6 +78,7 @@ type Access struct {
 type Config struct {
 	Access
 	Configuration *kubeletconfig.KubeletConfiguration // with defaults
+	Features      *feature.Set                        // nil means the defaults
 	Pods          Pods
 	Runtime       internalapi.RuntimeService
 	Stats         Stats
@@ -218,7 +220,9 @@ func (s *Server) addDebugging(mux *http.ServeMux) {
 	}
 	stream("POST /run/{namespace}/{pod}/{container}", s.run)
 	stream("POST /run/{namespace}/{pod}/{uid}/{container}", s.run)
-	stream("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
+	if s.config.Features.Enabled(feature.ContainerCheckpoint) {
+		stream("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
+	}
 	if *s.config.Configuration.EnableSystemLogHandler {
 		mux.Handle("GET /logs/", httpserver.Stream(http.StripPrefix("/logs/", s.systemLogs())))
 	} else {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/logging"
 )
@@ -106,8 +107,8 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 
 // forward proxies an upgraded connection to the address of the runtime's
 // streaming server. That server speaks SPDY, so forward translates newer
-// WebSocket protocols (KEP-4006). If err is not nil, the runtime gave no
-// address, and forward answers with the error.
+// WebSocket protocols (KEP-4006) unless ExtendWebSocketsToKubelet is off. If err
+// is not nil, the runtime gave no address, and forward answers with the error.
 func (s *Server) forward(w http.ResponseWriter, r *http.Request, address string, err error, o streamproxy.Options) {
 	location := (*url.URL)(nil)
 	if err == nil {
@@ -119,6 +120,7 @@ func (s *Server) forward(w http.ResponseWriter, r *http.Request, address string,
 	}
 	var handler http.Handler = proxy.NewUpgradeAwareHandler(location, nil, false, true, responder{})
 	switch {
+	case !s.config.Features.Enabled(feature.ExtendWebSocketsToKubelet):
 	case wsstream.IsWebSocketRequestWithStreamCloseProtocol(r):
 		handler = streamproxy.NewStreamTranslatorHandler(location, nil, 0, o)
 	case wsstream.IsWebSocketRequestWithTunnelingProtocol(r):

@@ -16,12 +16,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gorilla/websocket"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/kubelet/cri"
 	"github.com/coracle-io/coracle/internal/kubelet/cri/inmemory"
 )
@@ -169,6 +173,64 @@ func TestStreamsReachTheRuntime(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, n.runtime.requests); diff != "" {
 		t.Errorf("requests to the runtime (-want +got):\n%s", diff)
+	}
+}
+
+// greeter is a streaming server that speaks SPDY alone. Its commands print a line.
+func greeter(w http.ResponseWriter, r *http.Request) {
+	if _, err := httpstream.Handshake(r, w, []string{"v4.channel.k8s.io"}); err != nil {
+		return
+	}
+	streams := make(chan httpstream.Stream, 2)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
+		streams <- s
+		return nil
+	})
+	if conn == nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	for range 2 { // error and output
+		s := <-streams
+		if s.Headers().Get(v1.StreamType) == v1.StreamTypeStdout {
+			_, _ = io.WriteString(s, "hello\n")
+		}
+		_ = s.Close()
+	}
+	<-conn.CloseChan()
+}
+
+// WebSockets are translated for the runtime, unless that is off.
+func TestWebSocketStreams(t *testing.T) {
+	for gates, want := range map[string]string{"": "\x01hello\n", "ExtendWebSocketsToKubelet=false": ""} {
+		features, err := feature.Parse([]string{gates})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := newTestNode(t, func(c *Config) { c.Features = features })
+		streaming := httptest.NewServer(http.HandlerFunc(greeter))
+		n.runtime.address = streaming.URL
+		dialer, got := websocket.Dialer{Subprotocols: []string{"v5.channel.k8s.io"}}, ""
+		conn, response, err := dialer.DialContext(t.Context(), "ws://"+n.address+"/exec/default/web/main?command=sh&output=1", nil)
+		if response != nil {
+			_ = response.Body.Close()
+		}
+		if (err == nil) != (want != "") {
+			t.Errorf("%q: the connection was upgraded: %t, %v", gates, err == nil, err)
+		}
+		for err == nil && got != want {
+			var message []byte
+			if _, message, err = conn.ReadMessage(); err == nil && len(message) > 1 {
+				got = string(message)
+			}
+		}
+		if got != want {
+			t.Errorf("%q: the stream carries %q, %v", gates, got, err)
+		}
+		if conn != nil {
+			_ = conn.Close()
+		}
+		streaming.Close()
 	}
 }
 

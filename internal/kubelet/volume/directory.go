@@ -32,10 +32,26 @@ func (v *Manager) emptyDir(pod *v1.Pod, vol *v1.Volume, facts Facts) (string, er
 	if err := v.mountMedium(pod, vol.EmptyDir, facts, dir); err != nil {
 		return "", err
 	}
+	if mode := vol.EmptyDir.Mode; mode != nil && v.EmptyDirModes {
+		if err := v.FS.Chmod(dir, directoryMode(*mode)); err != nil {
+			return "", err
+		}
+	}
 	if err := v.own(pod, dir, false); err != nil {
 		return "", err
 	}
 	return dir, v.setReady(pod.UID, vol, nil)
+}
+
+// directoryMode returns the permissions of a directory from those of Unix. Only the
+// sticky bit is taken beyond them.
+func directoryMode(unix int32) fs.FileMode {
+	const sticky = 0o1000
+	mode := fs.FileMode(unix) & fs.ModePerm
+	if unix&sticky != 0 {
+		mode |= fs.ModeSticky
+	}
+	return mode
 }
 
 // mountMedium mounts the medium of an emptyDir, unless it is mounted.

@@ -74,6 +74,9 @@ type Manager struct {
 	Recorder record.EventRecorder
 	// Operations measures how volumes are mounted. It may be nil.
 	Operations *Operations
+	// EmptyDirModes gives emptyDir volumes the mode that their source has: the gate
+	// EmptyDirVolumeMode.
+	EmptyDirModes bool
 
 	devices heldDevices
 	giving  csi.Locks // by the path of a persistent volume of this node that a pod is about to get

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-io/coracle/internal/client"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/podquery"
 	"github.com/coracle-io/coracle/internal/scheduler/config"
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
@@ -41,6 +42,7 @@ type Explainer struct {
 	nominator *queue.Nominator
 	groups    podGroups
 	informers *client.Informers // of what plugins look at
+	features  *feature.Set
 	// Refused names resources that plugins look at and that the user may not
 	// list, and extenders, which could change the answer.
 	Refused []string
@@ -54,7 +56,7 @@ const listPatience = 30 * time.Second
 func New(ctx context.Context, o Options) (*Explainer, error) {
 	e := &Explainer{
 		profiles: map[string]*profile.Profile{}, checkAll: o.Configuration.AlwaysCheckAllPredicates,
-		snapshot: framework.NewSnapshot(), nominator: queue.NewNominator(),
+		snapshot: framework.NewSnapshot(), nominator: queue.NewNominator(), features: o.Configuration.Features,
 	}
 	e.groups = podGroups{podgroup.New(), e.snapshot}
 	shared := map[string]any{}
@@ -129,6 +131,7 @@ func (e *Explainer) addPod(pod *v1.Pod) {
 	if podquery.IsFinished(pod) {
 		return
 	}
+	pod = framework.Visible(pod, e.features)
 	e.groups.Set(pod)
 	if pod.Spec.NodeName != "" {
 		e.snapshot.AddPod(framework.NewPodInfo(pod), pod.Spec.NodeName)
@@ -221,6 +224,7 @@ func (e *Explainer) decide(ctx context.Context, pod *v1.Pod) (*attempt, error) {
 		}
 		pod = &unbound
 	}
+	pod = framework.Visible(pod, e.features)
 	d := &Decision{Namespace: pod.Namespace, Name: pod.Name, SchedulerName: pod.Spec.SchedulerName, Nodes: []NodeDecision{}}
 	a := &attempt{explainer: e, profile: e.profiles[pod.Spec.SchedulerName], pod: framework.NewPodInfo(pod), decision: d}
 	if a.profile == nil {

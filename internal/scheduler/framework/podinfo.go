@@ -14,6 +14,7 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/coracle-io/coracle/internal/amount"
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -81,6 +82,26 @@ func (t *AffinityTerm) String() string {
 // namespace are right. Queueing hints ask it, which know no namespaces.
 func (t *AffinityTerm) MayMatch(pod *v1.Pod) bool {
 	return (t.nsSelector != nil || t.namespaces[pod.Namespace]) && t.selector.Matches(labels.Set(pod.Labels))
+}
+
+// Visible returns a pod as the feature gates show it: without the resources of the pod
+// as a whole if PodLevelResources is off, and without those in its status if
+// InPlacePodLevelResourcesVerticalScaling is. It does not change pod, and returns it
+// itself if there is nothing to hide.
+func Visible(pod *v1.Pod, features *feature.Set) *v1.Pod {
+	spec := pod.Spec.Resources != nil && !features.Enabled(feature.PodLevelResources)
+	status := (pod.Status.Resources != nil || pod.Status.AllocatedResources != nil) && !features.Enabled(feature.InPlacePodLevelResourcesVerticalScaling)
+	if !spec && !status {
+		return pod
+	}
+	visible := *pod
+	if spec {
+		visible.Spec.Resources = nil
+	}
+	if status {
+		visible.Status.Resources, visible.Status.AllocatedResources = nil, nil
+	}
+	return &visible
 }
 
 // IsResizing reports whether the pod runs, and waits for room for a resize that the

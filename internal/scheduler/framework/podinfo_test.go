@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/coracle-io/coracle/internal/amount"
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // The requests of a pod are those that the library computes of all that it may
@@ -75,6 +77,44 @@ func TestRequestsMatchTheLibrary(t *testing.T) {
 			t.Fatalf("counts for %d millicores and %d bytes, want %d and %d", got.NonZeroCPU, got.NonZeroMemory, cpu, memory)
 		}
 	})
+}
+
+// What a pod as a whole has counts as far as the feature gates have it. The pod stays as
+// it is.
+func TestVisible(t *testing.T) {
+	cpu := func(amount string) v1.ResourceList {
+		return v1.ResourceList{v1.ResourceCPU: resource.MustParse(amount)}
+	}
+	pod := &v1.Pod{
+		Spec: v1.PodSpec{
+			Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: cpu("100m")}}},
+			Resources:  &v1.ResourceRequirements{Requests: cpu("1")},
+		},
+		Status: v1.PodStatus{AllocatedResources: cpu("2"), Resources: &v1.ResourceRequirements{Requests: cpu("3")}},
+	}
+	before := pod.DeepCopy()
+	for _, test := range []struct {
+		gates string
+		want  int64 // millicores
+	}{
+		{"", 3000},
+		{"InPlacePodLevelResourcesVerticalScaling=false", 1000},
+		{"PodLevelResources=false,PodLevelResourcesFixDefaulting=false,PodLevelResourcesFixKubeletQOSClass=false,InPlacePodLevelResourcesVerticalScaling=false", 100},
+	} {
+		features, err := feature.Parse(strings.Split(test.gates, ","))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := NewPodInfo(Visible(pod, features)).Requests.CPU; got != test.want {
+			t.Errorf("%q: %d millicores, want %d", test.gates, got, test.want)
+		}
+	}
+	if Visible(pod, nil) != pod {
+		t.Error("a pod with nothing to hide is copied")
+	}
+	if diff := cmp.Diff(before, pod); diff != "" {
+		t.Errorf("the pod has changed (-want +got):\n%s", diff)
+	}
 }
 
 // BenchmarkNewPodInfo parses a pod with one container that requests what pods

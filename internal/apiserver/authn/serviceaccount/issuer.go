@@ -1,11 +1,13 @@
 package serviceaccount
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -21,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/utils/clock"
 
@@ -61,6 +64,9 @@ type Options struct {
 	// ExtendExpiration extends the lifetime of pods' tokens for the API server
 	// to a year.
 	ExtendExpiration bool
+	// OtherUIDs answers requests that name another UID than the service account has,
+	// with a warning.
+	OtherUIDs bool
 }
 
 // Issuer signs service account tokens.
@@ -115,7 +121,8 @@ func Validate(spec *authenticationv1.TokenRequestSpec) field.ErrorList {
 // Answer returns a TokenRequest with its status for the service account. It
 // defaults and validates the request, looks up the bound object, and signs the
 // token. Errors are API statuses. A request may name the service account and
-// its UID; the result always does.
+// its UID; the result always does. With OtherUIDs, it repeats a UID that the service
+// account does not have.
 func (i *Issuer) Answer(ctx context.Context, sa *corev1.ServiceAccount, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	out, kind := req.DeepCopy(), schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}
 	if req.Name != "" && req.Name != sa.Name {
@@ -124,8 +131,12 @@ func (i *Issuer) Answer(ctx context.Context, sa *corev1.ServiceAccount, req *aut
 		})
 	}
 	if req.UID != "" && req.UID != sa.UID {
-		return nil, apierrors.NewConflict(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, sa.Name,
-			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", req.UID, sa.UID))
+		mismatch := fmt.Sprintf("the UID in the token request (%s) does not match the UID of the service account (%s)", req.UID, sa.UID)
+		if !i.o.OtherUIDs {
+			return nil, apierrors.NewConflict(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, sa.Name, errors.New(mismatch))
+		}
+		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/token-request-uid-mismatch", mismatch)
+		warning.AddWarning(ctx, "", mismatch+" but TokenRequestServiceAccountUIDValidation is not enabled. In the future, this will return a conflict error")
 	}
 	i.Default(&out.Spec)
 	if errs := Validate(&out.Spec); len(errs) > 0 {
@@ -143,7 +154,7 @@ func (i *Issuer) Answer(ctx context.Context, sa *corev1.ServiceAccount, req *aut
 	if err != nil {
 		return nil, err
 	}
-	out.Name, out.Namespace, out.UID = sa.Name, sa.Namespace, sa.UID
+	out.Name, out.Namespace, out.UID = sa.Name, sa.Namespace, cmp.Or(req.UID, sa.UID)
 	out.CreationTimestamp = metav1.NewTime(i.o.Clock.Now().Truncate(time.Second))
 	out.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expiry)}
 	return out, nil

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -190,6 +191,27 @@ func TestRequestNamesServiceAccount(t *testing.T) {
 		}
 	}
 }
+
+// Without the check of UIDs, a request that names another one is answered, and its
+// client warned.
+func TestRequestWithAnotherUID(t *testing.T) {
+	f := newFixture(t, t.TempDir())
+	f.issuer.o.OtherUIDs = true
+	warned := &warnings{}
+	out, err := f.issuer.Answer(warning.WithWarningRecorder(t.Context(), warned), f.account, &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: "x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "the UID in the token request (x) does not match the UID of the service account (sa-uid) but TokenRequestServiceAccountUIDValidation is not enabled."
+	if out.UID != "x" || out.Status.Token == "" || len(warned.texts) != 1 || !strings.HasPrefix(warned.texts[0], want) {
+		t.Errorf("answer %+v, warnings %q", out, warned.texts)
+	}
+}
+
+// warnings records warnings.
+type warnings struct{ texts []string }
+
+func (w *warnings) AddWarning(_, text string) { w.texts = append(w.texts, text) }
 
 func TestLifetimes(t *testing.T) {
 	dir := t.TempDir()

@@ -16,7 +16,7 @@ import (
 
 // gatedFields are the fields of a pod's spec that belong to a feature gate.
 func gatedFields() []feature.Field[corev1.PodSpec] {
-	return []feature.Field[corev1.PodSpec]{
+	return append(gatedVolumes(), []feature.Field[corev1.PodSpec]{
 		{
 			Gate:  feature.GenericWorkload,
 			Used:  func(s *corev1.PodSpec) bool { return s.SchedulingGroup != nil },
@@ -58,6 +58,23 @@ func gatedFields() []feature.Field[corev1.PodSpec] {
 		probeField(feature.GRPCContainerProbeTLS, func(p *corev1.Probe) bool { return p.GRPC != nil && p.GRPC.Mode != nil },
 			func(p *corev1.Probe) { p.GRPC.Mode = nil }),
 		{
+			Gate: feature.MatchLabelKeysInPodTopologySpread,
+			Used: func(s *corev1.PodSpec) bool {
+				return slices.ContainsFunc(s.TopologySpreadConstraints, func(c corev1.TopologySpreadConstraint) bool { return len(c.MatchLabelKeys) > 0 })
+			},
+			Clear: func(s *corev1.PodSpec) {
+				for i := range s.TopologySpreadConstraints {
+					s.TopologySpreadConstraints[i].MatchLabelKeys = nil
+				}
+			},
+		},
+	}...)
+}
+
+// gatedVolumes are those of gatedFields that are about volumes.
+func gatedVolumes() []feature.Field[corev1.PodSpec] {
+	return []feature.Field[corev1.PodSpec]{
+		{
 			Gate: feature.EmptyDirVolumeMode,
 			Used: func(s *corev1.PodSpec) bool {
 				return slices.ContainsFunc(s.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil && v.EmptyDir.Mode != nil })
@@ -86,6 +103,10 @@ func gatedFields() []feature.Field[corev1.PodSpec] {
 				}
 			},
 		},
+		sourceField(feature.ClusterTrustBundleProjection, func(p *corev1.VolumeProjection) bool { return p.ClusterTrustBundle != nil },
+			func(p *corev1.VolumeProjection) { p.ClusterTrustBundle = nil }),
+		sourceField(feature.PodCertificateRequest, func(p *corev1.VolumeProjection) bool { return p.PodCertificate != nil },
+			func(p *corev1.VolumeProjection) { p.PodCertificate = nil }),
 	}
 }
 
@@ -139,6 +160,31 @@ func probeField(gate feature.Gate, used func(*corev1.Probe) bool, clear func(*co
 		each(c, func(*corev1.Probe) { found = true })
 		return found
 	}, func(c *corev1.Container) { each(c, clear) })
+}
+
+// sourceField describes a source of projected volumes.
+func sourceField(gate feature.Gate, used func(*corev1.VolumeProjection) bool, clear func(*corev1.VolumeProjection)) feature.Field[corev1.PodSpec] {
+	each := func(s *corev1.PodSpec, do func(*corev1.VolumeProjection)) {
+		for i := range s.Volumes {
+			if s.Volumes[i].Projected == nil {
+				continue
+			}
+			for j := range s.Volumes[i].Projected.Sources {
+				if p := &s.Volumes[i].Projected.Sources[j]; used(p) {
+					do(p)
+				}
+			}
+		}
+	}
+	return feature.Field[corev1.PodSpec]{
+		Gate: gate,
+		Used: func(s *corev1.PodSpec) bool {
+			found := false
+			each(s, func(*corev1.VolumeProjection) { found = true })
+			return found
+		},
+		Clear: func(s *corev1.PodSpec) { each(s, clear) },
+	}
 }
 
 // dropStopSignal clears the stop signal (KEP-4960), and a lifecycle that then

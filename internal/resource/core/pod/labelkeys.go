@@ -6,13 +6,17 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/coracle-io/coracle/internal/feature"
 )
 
 // matchLabelKeys and mismatchLabelKeys stand for the values of the pod's own
 // labels. When a pod is created, the server adds them to the selectors next to
-// them, so that every reader of a selector sees them (KEP-3633, KEP-3243).
+// them, so that every reader of a selector sees them (KEP-3633, KEP-3243). With
+// MatchLabelKeysInPodTopologySpreadSelectorMerge off, it leaves those of
+// topologySpreadConstraints to the scheduler.
 
-func mergeLabelKeys(p *corev1.Pod) {
+func mergeLabelKeys(features *feature.Set, p *corev1.Pod) {
 	merge := func(selector *metav1.LabelSelector, keys []string, operator metav1.LabelSelectorOperator) {
 		if selector == nil {
 			return
@@ -28,6 +32,9 @@ func mergeLabelKeys(p *corev1.Pod) {
 	for i := range terms {
 		merge(terms[i].LabelSelector, terms[i].MatchLabelKeys, metav1.LabelSelectorOpIn)
 		merge(terms[i].LabelSelector, terms[i].MismatchLabelKeys, metav1.LabelSelectorOpNotIn)
+	}
+	if !features.Enabled(feature.MatchLabelKeysInPodTopologySpread) || !features.Enabled(feature.MatchLabelKeysInPodTopologySpreadSelectorMerge) {
+		return
 	}
 	for i := range p.Spec.TopologySpreadConstraints {
 		c := &p.Spec.TopologySpreadConstraints[i]

@@ -1,6 +1,7 @@
 package pod_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/core/pod"
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
@@ -33,6 +35,57 @@ func TestMatchLabelKeys(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, [][]metav1.LabelSelectorRequirement{spread, apart}); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestLabelKeysBehindGates checks what becomes of the keys of a constraint.
+func TestLabelKeysBehindGates(t *testing.T) {
+	for gates, want := range map[string]struct{ keys, merged int }{
+		"": {1, 1},
+		"MatchLabelKeysInPodTopologySpreadSelectorMerge=false":                                         {1, 0},
+		"MatchLabelKeysInPodTopologySpread=false,MatchLabelKeysInPodTopologySpreadSelectorMerge=false": {0, 0},
+	} {
+		features, err := feature.Parse(strings.Split(gates, ","))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newPod(t, `{topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule,
+		  labelSelector: {matchLabels: {app: a}}, matchLabelKeys: [hash]}]}`)
+		p.Labels = map[string]string{"hash": "1"}
+		request := &resource.RequestContext{Now: noon, Namespace: "default", Features: features}
+		if errs := resourcetest.BeforeCreate(pod.Pods(), request, p); len(errs) > 0 {
+			t.Fatalf("%q: %v", gates, errs)
+		}
+		c := p.Spec.TopologySpreadConstraints[0]
+		if len(c.MatchLabelKeys) != want.keys || len(c.LabelSelector.MatchExpressions) != want.merged {
+			t.Errorf("%q: %+v", gates, c)
+		}
+	}
+}
+
+// TestProjectionsBehindGates checks that sources of projected volumes are dropped.
+func TestProjectionsBehindGates(t *testing.T) {
+	features, err := feature.Parse([]string{"ClusterTrustBundleProjection=false", "PodCertificateRequest=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := func() *corev1.PodTemplateSpec {
+		return &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}, {PodCertificate: &corev1.PodCertificateProjection{}}},
+		}}}}}}
+	}
+	left := func(set *feature.Set, old *corev1.PodTemplateSpec) (n int) {
+		next := template()
+		pod.DropDisabledTemplateFields(set, next, old)
+		for _, s := range next.Spec.Volumes[0].Projected.Sources {
+			if s.ClusterTrustBundle != nil || s.PodCertificate != nil {
+				n++
+			}
+		}
+		return n
+	}
+	if on, off, kept := left(nil, nil), left(features, nil), left(features, template()); on != 2 || off != 0 || kept != 2 {
+		t.Errorf("%d sources are left if they are on, %d if they are off, and %d if they were there: want 2, 0, 2", on, off, kept)
 	}
 }
 

@@ -155,7 +155,7 @@ func prepareForCreate(r *resource.RequestContext, p *corev1.Pod) {
 	DefaultPodLevelResources(r.Features, &p.Spec)
 	p.Status = corev1.PodStatus{} // QOSClass would return the class that the client sent
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podquery.QOSClass(p)}
-	mergeLabelKeys(p)
+	mergeLabelKeys(r.Features, p)
 	addSchedulingGatedCondition(p)
 	applyAppArmorAnnotations(r, p)
 }
