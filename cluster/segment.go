@@ -353,10 +353,8 @@ func (n *Node) applyRoutes(ctx context.Context, nodes *peers, apply planner) {
 				log.Info("Pods of some ranges get no route", "reasons", plan.Refused)
 			}
 			refusedBefore, quiet = plan.Refused, err == nil && len(plan.Routes) == 0
-			select {
-			case <-ctx.Done():
+			if !supervise.Pause(ctx, routePause) {
 				return
-			case <-time.After(routePause):
 			}
 		}
 		select {

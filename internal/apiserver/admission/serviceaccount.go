@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 const (
@@ -123,10 +124,8 @@ func (p serviceAccount) find(ctx context.Context, namespace, name string) (*core
 	}
 	if name == defaultServiceAccount {
 		for range defaultAccountTimeout / defaultAccountPoll {
-			select {
-			case <-ctx.Done():
+			if !supervise.Pause(ctx, defaultAccountPoll) {
 				return nil, ctx.Err()
-			case <-time.After(defaultAccountPoll):
 			}
 			if account, ok = p.accounts.Get(namespace, name); ok {
 				return account, nil

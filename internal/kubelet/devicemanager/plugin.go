@@ -63,10 +63,7 @@ func (m *Manager) Run(ctx context.Context) {
 		if err := m.serve(ctx, &plugins); err != nil && ctx.Err() == nil {
 			supervise.LogFailure(ctx, "device plugins", err, "Serving the registration of device plugins failed, will try again")
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		supervise.Pause(ctx, wait)
 	}
 }
 

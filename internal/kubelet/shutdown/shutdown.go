@@ -27,6 +27,7 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
@@ -289,10 +290,8 @@ func (m *Manager) Run(ctx context.Context) {
 			m.serve(ctx, current)
 			wait = firstReconnect
 		}
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, wait) {
 			return
-		case <-time.After(wait):
 		}
 		var err error
 		if current, err = m.connect(ctx); err != nil {
