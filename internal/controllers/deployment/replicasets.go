@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/dump"
+
+	"github.com/coracle-io/coracle/internal/order"
 )
 
 // templateHash returns the value of the label pod-template-hash, which is also the suffix of
@@ -52,7 +54,7 @@ type sets struct {
 // template.
 func classify(d *apps.Deployment, owned []*apps.ReplicaSet) sets {
 	var s sets
-	for _, rs := range slices.SortedFunc(slices.Values(owned), compareAge) {
+	for _, rs := range slices.SortedFunc(slices.Values(owned), order.ByAge) {
 		if s.newRS == nil && sameTemplate(&rs.Spec.Template, &d.Spec.Template) {
 			s.newRS = rs
 		} else {
@@ -60,10 +62,6 @@ func classify(d *apps.Deployment, owned []*apps.ReplicaSet) sets {
 		}
 	}
 	return s
-}
-
-func compareAge(a, b *apps.ReplicaSet) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
 // all returns the old ReplicaSets followed by the new one.
