@@ -288,7 +288,7 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 	nodes := n.peers
 	nodes.begin(n.kubelet.Config.NodeName) // without what a former instance of this component knew
 	informer := own.WatchReduced(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.Everything(), reduceNode)
-	synced, err := client.Follow(ctx, informer, client.Handler(nodes.set, func(_, node *v1.Node) { nodes.set(node) }, func(node *v1.Node) { nodes.remove(node.Name) }))
+	synced, err := client.Follow(ctx, informer, client.SetHandler(nodes.set, func(node *v1.Node) { nodes.remove(node.Name) }))
 	if err != nil {
 		return err
 	}
