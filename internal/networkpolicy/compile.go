@@ -7,11 +7,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	netutils "k8s.io/utils/net"
+
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // compiled is a policy in the form that the state works with.
@@ -53,7 +54,7 @@ type groupSelector struct {
 // compile returns the form of a policy. A part of it that cannot be read, which
 // validation of the API excludes, allows nothing.
 func compile(p *networkingv1.NetworkPolicy) *compiled {
-	c := &compiled{name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, pods: selector(&p.Spec.PodSelector), policy: &Policy{}, groups: map[Group]groupSelector{}, version: p.ResourceVersion, created: p.CreationTimestamp.UnixNano()}
+	c := &compiled{name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, pods: podquery.Selector(&p.Spec.PodSelector), policy: &Policy{}, groups: map[Group]groupSelector{}, version: p.ResourceVersion, created: p.CreationTimestamp.UnixNano()}
 	c.ingress = len(p.Spec.PolicyTypes) == 0 || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
 	c.egress = len(p.Spec.PolicyTypes) == 0 && len(p.Spec.Egress) > 0 || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 	if c.ingress {
@@ -70,15 +71,6 @@ func compile(p *networkingv1.NetworkPolicy) *compiled {
 	return c
 }
 
-// selector returns a selector of labels. One that is malformed selects nothing.
-func selector(s *metav1.LabelSelector) labels.Selector {
-	parsed, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return labels.Nothing()
-	}
-	return parsed
-}
-
 func (c *compiled) rule(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) Rule {
 	r := Rule{AnyPeer: len(peers) == 0, AnyPort: len(ports) == 0}
 	known, named := map[Group]bool{}, map[NamedPort]bool{} // a policy may have tens of thousands
@@ -93,11 +85,11 @@ func (c *compiled) rule(peers []networkingv1.NetworkPolicyPeer, ports []networki
 		}
 		g, s := Group{Namespace: c.name.Namespace}, groupSelector{pods: labels.Everything()}
 		if peer.NamespaceSelector != nil {
-			s.namespaces = selector(peer.NamespaceSelector)
+			s.namespaces = podquery.Selector(peer.NamespaceSelector)
 			g = Group{Namespaces: text(s.namespaces)}
 		}
 		if peer.PodSelector != nil {
-			s.pods = selector(peer.PodSelector)
+			s.pods = podquery.Selector(peer.PodSelector)
 		}
 		g.Pods = text(s.pods)
 		c.groups[g] = s
