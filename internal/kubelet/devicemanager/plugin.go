@@ -40,7 +40,6 @@ type plugin struct {
 	resource string
 	endpoint string
 	client   pluginapi.DevicePluginClient
-	conn     *grpc.ClientConn
 	options  *pluginapi.DevicePluginOptions
 	devices  map[string]*pluginapi.Device // that it has reported last, guarded by the manager's mu; nil: none yet
 	end      context.CancelFunc
@@ -166,7 +165,7 @@ func (m *Manager) connect(ctx context.Context, s *server, name, endpoint string)
 	if err != nil {
 		return fmt.Errorf("connect to the device plugin at %s: %w", path, err)
 	}
-	p := &plugin{resource: name, endpoint: endpoint, client: pluginapi.NewDevicePluginClient(conn), conn: conn}
+	p := &plugin{resource: name, endpoint: endpoint, client: pluginapi.NewDevicePluginClient(conn)}
 	call, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if p.options, err = p.client.GetDevicePluginOptions(call, &pluginapi.Empty{}, grpc.WaitForReady(true)); err != nil {
