@@ -33,12 +33,11 @@ const (
 // and a volume with a token.
 type serviceAccount struct {
 	onWrite
-	accounts objects.Reader[*corev1.ServiceAccount]
-	refresh  func(context.Context) error
+	accounts fresh[*corev1.ServiceAccount]
 }
 
 func newServiceAccount(c *Config) admission.Interface {
-	return serviceAccount{accounts: objects.Of[*corev1.ServiceAccount](c.Objects, objects.ServiceAccounts), refresh: c.Refresh}
+	return serviceAccount{accounts: freshOf[*corev1.ServiceAccount](c, objects.ServiceAccounts)}
 }
 
 func (p serviceAccount) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
@@ -113,14 +112,9 @@ func validateMirror(a admission.Attributes, pod *corev1.Pod) error {
 }
 
 func (p serviceAccount) find(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
-	account, ok := p.accounts.Get(namespace, name)
+	account, ok := p.accounts.find(ctx, namespace, name)
 	if ok {
 		return account, nil
-	}
-	if p.refresh != nil && p.refresh(ctx) == nil {
-		if account, ok = p.accounts.Get(namespace, name); ok {
-			return account, nil
-		}
 	}
 	if name == defaultServiceAccount {
 		for range defaultAccountTimeout / defaultAccountPoll {
