@@ -164,7 +164,9 @@ func (a *Announcer) ceded(address netip.Addr, to hardware) {
 // reduce returns what this package uses of an object, which is a copy.
 func reduce(obj any) (any, error) {
 	meta := func(o *metav1.ObjectMeta) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, DeletionTimestamp: o.DeletionTimestamp}
+		out := client.Identity(o)
+		out.DeletionTimestamp = o.DeletionTimestamp
+		return out
 	}
 	switch o := obj.(type) {
 	case *v1.Service:

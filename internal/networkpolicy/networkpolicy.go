@@ -179,7 +179,8 @@ func watch(ctx context.Context, api *client.Client, s *state) ([]cache.DoneCheck
 func reduce(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *networkingv1.NetworkPolicy:
-		meta := metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, CreationTimestamp: o.CreationTimestamp}
+		meta := client.Identity(o)
+		meta.CreationTimestamp = o.CreationTimestamp
 		return &networkingv1.NetworkPolicy{ObjectMeta: meta, Spec: o.Spec}, nil
 	case *v1.Namespace:
 		return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels}}, nil
