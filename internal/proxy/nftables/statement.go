@@ -100,13 +100,7 @@ func notLoopback(f nft.Family) nft.Statement {
 	if f.Size == 16 {
 		p = netip.MustParsePrefix("::1/128")
 	}
-	mask := make([]byte, f.Size)
-	for bit := range p.Bits() {
-		mask[bit/8] |= 0x80 >> (bit % 8)
-	}
-	return nft.Plain(fmt.Sprintf("%s daddr != %s", f.Name, p), f.Load(f.Dest, 1),
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: f.Size, Mask: mask, Xor: make([]byte, f.Size)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: p.Addr().AsSlice()})
+	return inPrefix(f, "daddr", f.Dest, p, expr.CmpOpNeq)
 }
 
 // fromPods matches connections of pods, or with expr.CmpOpNeq all others.
