@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/configv1alpha1"
@@ -51,15 +50,6 @@ func (o *proxySource) addFlags(fs *pflag.FlagSet, defaults *configv1alpha1.KubeP
 	addMasterFlag(fs, &o.master)
 	fs.AddFlagSet(o.ignored)
 	proxyKinds(fs)
-}
-
-// flagValues returns the values of the flags.
-func (o *proxySource) flagValues() base.FlagValues {
-	values := base.FlagValues{}
-	if o.fs != nil {
-		o.fs.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
-	}
-	return values
 }
 
 // given reports whether a flag was given.
