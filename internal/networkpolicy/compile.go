@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	netutils "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -116,10 +117,7 @@ func text(s labels.Selector) string {
 
 // port adds a port. named has the names that the rule has.
 func (r *Rule) port(p *networkingv1.NetworkPolicyPort, named map[NamedPort]bool) {
-	protocol := v1.ProtocolTCP
-	if p.Protocol != nil {
-		protocol = *p.Protocol
-	}
+	protocol := ptr.Deref(p.Protocol, v1.ProtocolTCP)
 	switch {
 	case p.Port == nil:
 		r.Ports = append(r.Ports, Ports{protocol, 0, 65535})
@@ -128,10 +126,7 @@ func (r *Rule) port(p *networkingv1.NetworkPolicyPort, named map[NamedPort]bool)
 			named[n], r.Named = true, append(r.Named, n)
 		}
 	default:
-		from, to := p.Port.IntVal, p.Port.IntVal
-		if p.EndPort != nil {
-			to = *p.EndPort
-		}
+		from, to := p.Port.IntVal, ptr.Deref(p.EndPort, p.Port.IntVal)
 		if from >= 0 && from <= to && to <= 65535 {
 			r.Ports = append(r.Ports, Ports{protocol, uint16(from), uint16(to)})
 		}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/dump"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/order"
 )
@@ -82,19 +83,11 @@ func replicas(rs *apps.ReplicaSet) int32 {
 	if rs == nil {
 		return 0
 	}
-	if rs.Spec.Replicas == nil {
-		return 1
-	}
-	return *rs.Spec.Replicas
+	return ptr.Deref(rs.Spec.Replicas, 1)
 }
 
 // desired returns spec.replicas of a Deployment.
-func desired(d *apps.Deployment) int32 {
-	if d.Spec.Replicas == nil {
-		return 1
-	}
-	return *d.Spec.Replicas
-}
+func desired(d *apps.Deployment) int32 { return ptr.Deref(d.Spec.Replicas, 1) }
 
 // total returns the sum of a number of ReplicaSets, at most math.MaxInt32.
 func total(all []*apps.ReplicaSet, number func(*apps.ReplicaSet) int32) int32 {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/controller/workload"
@@ -336,10 +337,7 @@ func (s snapshot) checkCriteria(p *plan, o podGroups, delayed map[int]*v1.Pod) {
 			failures++
 		}
 	}
-	limit := int32(6)
-	if s.job.Spec.BackoffLimit != nil {
-		limit = *s.job.Spec.BackoffLimit
-	}
+	limit := ptr.Deref(s.job.Spec.BackoffLimit, 6)
 	if failures > limit || s.pastBackoffLimitOnFailure(o, limit) {
 		fail(batch.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
 		return
@@ -405,10 +403,7 @@ func (p *plan) requeueWithin(d time.Duration) {
 
 // managePods decides which pods to create or delete.
 func (s snapshot) managePods(p *plan, o podGroups, failures int, lastFailure time.Time) {
-	parallelism := int32(1)
-	if s.job.Spec.Parallelism != nil {
-		parallelism = *s.job.Spec.Parallelism
-	}
+	parallelism := ptr.Deref(s.job.Spec.Parallelism, 1)
 	want := parallelism
 	if s.job.Spec.Completions != nil {
 		want = max(0, min(parallelism, *s.job.Spec.Completions-succeeded(p)-recordedFailedIndexes(&p.status).count()))

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/supervise"
@@ -377,10 +378,7 @@ func grace(pod *v1.Pod, group int64) int64 {
 func partition(groups []kubeletconfig.ShutdownGracePeriodByPodPriority, pods []*v1.Pod) [][]*v1.Pod {
 	out := make([][]*v1.Pod, len(groups))
 	for _, pod := range pods {
-		var priority int32
-		if pod.Spec.Priority != nil {
-			priority = *pod.Spec.Priority
-		}
+		priority := ptr.Deref(pod.Spec.Priority, 0)
 		at := 0
 		for i, group := range groups {
 			if group.Priority <= priority {
