@@ -154,12 +154,6 @@ func (s *server) Register(ctx context.Context, r *pluginapi.RegisterRequest) (*p
 
 // connect asks a plugin for its options, and makes it the one of its resource.
 func (m *Manager) connect(ctx context.Context, s *server, name, endpoint string) error {
-	m.mu.Lock()
-	full := m.resources[name] == nil && len(m.resources) >= maxPlugins
-	m.mu.Unlock()
-	if full {
-		return fmt.Errorf("there are %d resources of device plugins already", maxPlugins)
-	}
 	path := filepath.Join(m.config.Dir, endpoint)
 	conn, err := unixsocket.Client(path, maxMessage)
 	if err != nil {
@@ -174,17 +168,10 @@ func (m *Manager) connect(ctx context.Context, s *server, name, endpoint string)
 	}
 	life, end := context.WithCancel(s.ctx)
 	p.end = end
-	m.mu.Lock()
-	r := m.resources[name]
-	if r == nil {
-		r = &resource{}
-		m.resources[name] = r
-	}
-	replaced := r.put(p)
-	m.removed.Delete(name)
-	m.mu.Unlock()
-	for _, before := range replaced {
-		before.end()
+	if err := s.put(name, p); err != nil {
+		end()
+		_ = conn.Close()
+		return err
 	}
 	klog.FromContext(s.ctx).Info("A device plugin has registered", "resource", name, "endpoint", endpoint)
 	s.plugins.Go(s.ctx, func() {
@@ -194,6 +181,27 @@ func (m *Manager) connect(ctx context.Context, s *server, name, endpoint string)
 		err := supervise.Call(func() error { return m.watch(life, p) })
 		klog.FromContext(s.ctx).Info("A device plugin has ended", "resource", name, "err", err)
 	})
+	return nil
+}
+
+// put makes a plugin the one of a resource, and ends those that it replaces. It returns an
+// error if the resource is new and there are too many.
+func (s *server) put(name string, p *plugin) error {
+	m := s.manager
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.resources[name]
+	if r == nil && len(m.resources) >= maxPlugins {
+		return fmt.Errorf("there are %d resources of device plugins already", maxPlugins)
+	}
+	if r == nil {
+		r = &resource{}
+		m.resources[name] = r
+	}
+	for _, before := range r.put(p) {
+		before.end()
+	}
+	m.removed.Delete(name)
 	return nil
 }
 
