@@ -113,12 +113,7 @@ func (m *ControllerManager) warnings() []string {
 			all = append(all, fmt.Sprintf("--feature-gates: %s has no effect here: set it at the API server", gate))
 		}
 	}
-	m.ignored.VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
-			all = append(all, "--"+f.Name+" "+f.Usage)
-		}
-	})
-	return all
+	return append(all, warningsOf(m.ignored)...)
 }
 
 // Run runs the controllers in a process of their own.

@@ -165,11 +165,7 @@ func (o *proxySource) merge(s *proxySettings, defaults *configv1alpha1.KubeProxy
 			*server.address = listenAt(*server.address, server.port)
 		}
 	}
-	o.ignored.VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
-			s.warnings = append(s.warnings, "--"+f.Name+" "+f.Usage)
-		}
-	})
+	s.warnings = append(s.warnings, warningsOf(o.ignored)...)
 	s.config = c
 	return nil
 }

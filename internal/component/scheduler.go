@@ -82,11 +82,7 @@ func (s *Scheduler) load() (*loadedConfiguration, error) {
 	if err := s.merge(loaded.file); err != nil {
 		return nil, err
 	}
-	s.ignored.VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
-			loaded.warnings = append(loaded.warnings, "--"+f.Name+" "+f.Usage)
-		}
-	})
+	loaded.warnings = append(loaded.warnings, warningsOf(s.ignored)...)
 	return loaded, nil
 }
 
