@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/coracle-io/coracle/internal/client"
 	"github.com/coracle-io/coracle/internal/component"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/kubelet/node"
 	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/supervise"
@@ -47,8 +47,7 @@ func (o *settings) follow(k *component.Kubelet, moving func()) *nodeaddress.Foll
 func (o *settings) givesAddress() bool {
 	given := func(arguments []string, names ...string) bool {
 		return slices.ContainsFunc(arguments, func(argument string) bool {
-			name, _, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "=")
-			return slices.Contains(names, name)
+			return slices.Contains(names, flagvalue.ParseArgument(argument).Name)
 		})
 	}
 	return o.AdvertiseAddress != nil || !o.parsed.bind.IsUnspecified() || given(o.APIServerArgs, "advertise-address", "bind-address") ||

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/clusterdefaults"
 	"github.com/coracle-io/coracle/internal/clusternames"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/segment"
 )
 
@@ -118,8 +119,7 @@ func (o *settings) checkOneNodeArguments() error {
 		{"ProxyArgs", o.ProxyArgs, []string{"hostname-override"}},
 	} {
 		for _, argument := range of.arguments {
-			name, _, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "=")
-			if slices.Contains(of.one, name) {
+			if slices.Contains(of.one, flagvalue.ParseArgument(argument).Name) {
 				return wrong(of.field, argument, "the nodes of this machine cannot share it: leave it out, or have one node")
 			}
 		}

@@ -77,10 +77,8 @@ func (n *Node) leaveNetwork(ctx context.Context) {
 			break
 		}
 		klog.FromContext(ctx).Error(err, "Setting the kernel up for the traffic of pods failed, will try again", "in", networkPeriod)
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, networkPeriod) {
 			return
-		case <-time.After(networkPeriod):
 		}
 	}
 	<-ctx.Done()

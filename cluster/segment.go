@@ -288,7 +288,7 @@ func (n *Node) keepRoutes(ctx context.Context, provider client.Provider) error {
 	nodes := n.peers
 	nodes.begin(n.kubelet.Config.NodeName) // without what a former instance of this component knew
 	informer := own.WatchReduced(v1.SchemeGroupVersion.WithResource("nodes"), "", fields.Everything(), reduceNode)
-	synced, err := client.Follow(ctx, informer, client.Handler(nodes.set, func(_, node *v1.Node) { nodes.set(node) }, func(node *v1.Node) { nodes.remove(node.Name) }))
+	synced, err := client.Follow(ctx, informer, client.SetHandler(nodes.set, func(node *v1.Node) { nodes.remove(node.Name) }))
 	if err != nil {
 		return err
 	}
@@ -353,10 +353,8 @@ func (n *Node) applyRoutes(ctx context.Context, nodes *peers, apply planner) {
 				log.Info("Pods of some ranges get no route", "reasons", plan.Refused)
 			}
 			refusedBefore, quiet = plan.Refused, err == nil && len(plan.Routes) == 0
-			select {
-			case <-ctx.Done():
+			if !supervise.Pause(ctx, routePause) {
 				return
-			case <-time.After(routePause):
 			}
 		}
 		select {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
@@ -146,7 +145,7 @@ func confirm(ctx context.Context, rec host.Record, yes bool) error {
 	if rec.Node.Joined == nil {
 		what += " and context " + rec.Name + " of " + rec.Kubeconfig
 	}
-	if !terminal(os.Stdin) {
+	if !isTerminal(os.Stdin) {
 		return fmt.Errorf("cluster %s will be deleted permanently: %s; confirm with coracle down --name=%s --yes, or keep it with coracle stop --name=%s", rec.Name, what, rec.Name, rec.Name)
 	}
 	fmt.Printf("Cluster %s will be deleted permanently: %s. Delete it? [y/N] ", rec.Name, what)
@@ -170,12 +169,6 @@ func agrees(ctx context.Context) (bool, error) {
 	}
 	answer = strings.ToLower(strings.TrimSpace(answer))
 	return answer == "y" || answer == "yes", nil
-}
-
-// terminal reports whether a file is a terminal.
-func terminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 // stopTimeout is how long a cluster may take to end by itself before it is

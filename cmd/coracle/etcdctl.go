@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/host"
 )
 
@@ -129,8 +130,8 @@ func etcdctlEnvironment(s host.Settings, args, environment []string) []string {
 // lastArgument returns the value of the last argument with a name, or "".
 func lastArgument(arguments []string, name string) string {
 	for _, a := range slices.Backward(arguments) {
-		if n, value, _ := strings.Cut(strings.TrimPrefix(a, "--"), "="); n == name {
-			return value
+		if argument := flagvalue.ParseArgument(a); argument.Name == name {
+			return argument.Value
 		}
 	}
 	return ""

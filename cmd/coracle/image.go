@@ -115,7 +115,7 @@ func openArchive(in io.Reader, file string) (io.ReadCloser, error) {
 		}
 		return f, nil
 	}
-	if in == os.Stdin && term.IsTerminal(int(os.Stdin.Fd())) {
+	if isTerminal(in) {
 		return nil, errors.New("the standard input is a terminal: pipe an archive into it, as in docker save NAME | coracle image load -")
 	}
 	return io.NopCloser(in), nil
@@ -240,7 +240,7 @@ func readLogin(cmd *cobra.Command, user string) (imagestore.Login, error) {
 		return login, nil
 	}
 	in, fd := cmd.InOrStdin(), int(os.Stdin.Fd())
-	if in == os.Stdin && term.IsTerminal(fd) {
+	if in == os.Stdin && isTerminal(in) {
 		before, err := term.GetState(fd)
 		if err != nil {
 			return login, err
@@ -277,7 +277,7 @@ layout as well.`,
 				if file != "" {
 					return saveTo(file, func(out io.Writer) error { return store.Save(cmd.Context(), out, images...) })
 				}
-				if out := cmd.OutOrStdout(); out != os.Stdout || !term.IsTerminal(int(os.Stdout.Fd())) {
+				if out := cmd.OutOrStdout(); !isTerminal(out) {
 					return store.Save(cmd.Context(), out, images...)
 				}
 				return errors.New("the standard output is a terminal: give a file with --file, or pipe the archive")

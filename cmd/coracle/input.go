@@ -1,6 +1,17 @@
 package main
 
-import "context"
+import (
+	"context"
+	"os"
+
+	"golang.org/x/term"
+)
+
+// isTerminal reports whether a reader or writer is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
 
 // interruptible returns what read returns, or errInterrupted if ctx ends first.
 // A read of a terminal or a pipe cannot be canceled: it is left to end with the

@@ -101,7 +101,7 @@ func (f *leaveFlags) agree(ctx context.Context, rec host.Record, who, what strin
 	if f.yes {
 		return nil
 	}
-	if !terminal(os.Stdin) {
+	if !isTerminal(os.Stdin) {
 		return fmt.Errorf("%s Confirm with coracle leave %s --yes, or keep it with coracle stop %s", what, rec.Name, rec.Name)
 	}
 	fmt.Printf("%s Leave? [y/N] ", what)

@@ -18,6 +18,7 @@ import (
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/processes"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // nodeCommand has commands for the nodes of a cluster on this machine.
@@ -274,10 +275,8 @@ func awaitProcesses(ctx context.Context, rec host.Record, wanted func(map[string
 		if wanted(byName) {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, nodePoll) {
 			return ctx.Err()
-		case <-time.After(nodePoll):
 		}
 	}
 }

@@ -155,10 +155,8 @@ func awaitAddress(ctx context.Context, r *processes.Reporter, check func() error
 		if !waiting {
 			r.Send(waitsFor(err, time.Now()))
 		}
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, addressRetry) {
 			return ctx.Err()
-		case <-time.After(addressRetry):
 		}
 	}
 }
@@ -389,10 +387,8 @@ func writeRecord(ctx context.Context, r *processes.Reporter, changes []func(*hos
 		if err == nil {
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, recordRetry) {
 			return
-		case <-time.After(recordRetry):
 		}
 	}
 }

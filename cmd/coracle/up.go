@@ -19,6 +19,7 @@ import (
 	"github.com/coracle-io/coracle/internal/doctor"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/registries"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // upFlags are the flags of `coracle up`. The flags that describe the cluster
@@ -397,10 +398,8 @@ func (f *upFlags) claim(ctx context.Context, registry host.Registry) (p *prepare
 		if !waiting {
 			fmt.Printf("Process %d is starting or ending cluster %s; waiting for it.\n", busy.PID, busy.Cluster)
 		}
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, claimRetry) {
 			return nil, rec, ctx.Err()
-		case <-time.After(claimRetry):
 		}
 	}
 }

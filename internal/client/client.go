@@ -8,6 +8,7 @@ import (
 	"context"
 	"net/http"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -43,6 +44,12 @@ func (c *Client) WatchReduced(resource schema.GroupVersionResource, namespace st
 	informer := c.Watch(resource, namespace, selector)
 	_ = informer.SetTransform(reduce) // an error: the objects are shared
 	return informer
+}
+
+// Identity returns the metadata that reduced objects keep at least: informers and their
+// users tell objects apart by it.
+func Identity(o metav1.Object) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()}
 }
 
 // Provider returns Clients. All of them share the same Informers, which run as

@@ -22,6 +22,11 @@ func Handler[T any](add func(T), update func(old, new T), remove func(T)) cache.
 	}
 }
 
+// SetHandler is Handler with one function for new and changed objects.
+func SetHandler[T any](set, remove func(T)) cache.ResourceEventHandler {
+	return Handler(set, func(_, obj T) { set(obj) }, remove)
+}
+
 // Replaced reports whether an informer's update is from one object to another of the same
 // name. An informer that has missed the deletion of an object shows it so.
 func Replaced(old, obj any) bool {

@@ -66,10 +66,7 @@ func (i *informer) RunWithContext(ctx context.Context) {
 		err := supervise.Call(func() error { return i.listAndWatch(ctx) })
 		if panicked := (*supervise.Panic)(nil); errors.As(err, &panicked) { // for example in an index function
 			supervise.RecordPanic(ctx, err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(retryAfter):
-			}
+			supervise.Pause(ctx, retryAfter)
 		}
 	}
 }

@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/connrotation"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Remote is a Provider for an API server that is reached by HTTPS.
@@ -156,10 +158,8 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 		if !passes || time.Since(began) > dialTimeout || d.stopping.Load() {
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, wait) {
 			return nil, err
-		case <-time.After(wait):
 		}
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/coracle-io/coracle/internal/controllers/all"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/flagvalue"
-	"github.com/coracle-io/coracle/internal/health"
 )
 
 // ControllerManager runs all controllers while it holds the leader lease.
@@ -119,12 +118,7 @@ func (m *ControllerManager) warnings() []string {
 			all = append(all, fmt.Sprintf("--feature-gates: %s has no effect here: set it at the API server", gate))
 		}
 	}
-	m.ignored.VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
-			all = append(all, "--"+f.Name+" "+f.Usage)
-		}
-	})
-	return all
+	return append(all, warningsOf(m.ignored)...)
 }
 
 // Run runs the controllers in a process of their own.
@@ -167,11 +161,7 @@ func (m *ControllerManager) RunWith(ctx context.Context, provider client.Provide
 	election := m.Leader
 	election.Observe = c.Leads
 	serving := m.Serving
-	if *election.Configuration.LeaderElect {
-		var check health.Check
-		election.Health, check = leader.NewHealth()
-		serving.Checks = append(slices.Clip(serving.Checks), check)
-	}
+	serving.Checks = election.AddHealth()
 	runner := controller.Runner{Provider: provider, Controllers: m.controllers, Enabled: m.Enabled, RootCA: rootCA, Queues: c.Queues, Metrics: c.Registry, Features: gates}
 	return base.Together(ctx,
 		provider.Run,

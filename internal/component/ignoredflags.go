@@ -12,6 +12,16 @@ func addMasterFlag(fs *pflag.FlagSet, master *string) {
 	fs.StringVar(master, "master", *master, "URL of the API server, such as https://10.0.0.1:6443 (default: the one in the kubeconfig)")
 }
 
+// warningsOf returns a warning for each flag that was given.
+func warningsOf(ignored *pflag.FlagSet) (warnings []string) {
+	ignored.VisitAll(func(f *pflag.Flag) {
+		if f.Changed {
+			warnings = append(warnings, "--"+f.Name+" "+f.Usage)
+		}
+	})
+	return warnings
+}
+
 // ignoredLogFlags are the flags of glog, which upstream's components had. They have no
 // effect.
 func ignoredLogFlags() *pflag.FlagSet {

@@ -313,7 +313,7 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 	if c.NodeName, err = base.HostName(k.Config.NodeName); err != nil {
 		return c, nil, err
 	}
-	base.AddZPages(c.Pages, "kubelet", k.flagValues(), gates, "/configz", "/healthz", "/metrics")
+	base.AddZPages(c.Pages, "kubelet", base.ValuesOf(k.fs), gates, "/configz", "/healthz", "/metrics")
 	for _, s := range k.Taints {
 		taint, err := parseTaint(s)
 		if err != nil {
@@ -335,15 +335,6 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 		}
 	}
 	return c, provider, nil
-}
-
-// flagValues returns the values of the flags.
-func (k *Kubelet) flagValues() base.FlagValues {
-	values := base.FlagValues{}
-	if k.fs != nil {
-		k.fs.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
-	}
-	return values
 }
 
 func parseTaint(s string) (v1.Taint, error) {

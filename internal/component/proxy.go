@@ -359,7 +359,7 @@ func (p *Proxy) pages(s *proxySettings) map[string]http.Handler {
 	if s.config.EnableProfiling {
 		base.AddProfiles(pages)
 	}
-	base.AddZPages(pages, "kube-proxy", p.source.flagValues(), s.gates, "/healthz", "/metrics", "/metrics/slis", "/proxyMode")
+	base.AddZPages(pages, "kube-proxy", base.ValuesOf(p.source.fs), s.gates, "/healthz", "/metrics", "/metrics/slis", "/proxyMode")
 	return pages
 }
 

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/proxy"
 	"github.com/coracle-io/coracle/internal/proxy/configv1alpha1"
@@ -53,15 +52,6 @@ func (o *proxySource) addFlags(fs *pflag.FlagSet, defaults *configv1alpha1.KubeP
 	o.logging.AddOtherFlags(fs)
 	fs.AddFlagSet(o.ignored)
 	proxyKinds(fs)
-}
-
-// flagValues returns the values of the flags.
-func (o *proxySource) flagValues() base.FlagValues {
-	values := base.FlagValues{}
-	if o.fs != nil {
-		o.fs.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
-	}
-	return values
 }
 
 // given reports whether a flag was given.
@@ -180,11 +170,7 @@ func (o *proxySource) merge(s *proxySettings, defaults *configv1alpha1.KubeProxy
 			*server.address = listenAt(*server.address, server.port)
 		}
 	}
-	o.ignored.VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
-			s.warnings = append(s.warnings, "--"+f.Name+" "+f.Usage)
-		}
-	})
+	s.warnings = append(s.warnings, warningsOf(o.ignored)...)
 	s.config = c
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync/atomic"
 
 	"github.com/spf13/pflag"
@@ -88,11 +87,7 @@ func (s *Scheduler) load() (*loadedConfiguration, error) {
 	if err := s.merge(loaded.file); err != nil {
 		return nil, err
 	}
-	s.ignored.VisitAll(func(f *pflag.Flag) {
-		if f.Changed {
-			loaded.warnings = append(loaded.warnings, "--"+f.Name+" "+f.Usage)
-		}
-	})
+	loaded.warnings = append(loaded.warnings, warningsOf(s.ignored)...)
 	return loaded, nil
 }
 
@@ -173,11 +168,7 @@ func (s *Scheduler) run(ctx context.Context, l *loadedConfiguration, provider cl
 	election := leader.Options{Configuration: l.file.LeaderElection, Identity: s.Identity, Observe: c.Leads}
 	serving := s.Serving
 	serving.Profiling = *l.file.EnableProfiling
-	if *election.Configuration.LeaderElect {
-		var check health.Check
-		election.Health, check = leader.NewHealth()
-		serving.Checks = append(slices.Clip(serving.Checks), check)
-	}
+	serving.Checks = election.AddHealth()
 	var behind atomic.Bool // it leads, and does not know yet what is in the API server
 	serving.Ready = schedulerReadiness(ctx, &behind)
 	newScheduler := func(ctx context.Context, configuration config.Configuration) (*scheduler.Scheduler, error) {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 const cgroupMount = "/sys/fs/cgroup"
@@ -156,10 +158,8 @@ func removeCgroup(ctx context.Context, dir string) error {
 		if !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("removing cgroup %s: %w", dir, err)
 		}
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, 2*time.Millisecond) {
 			return fmt.Errorf("removing cgroup %s: processes in it do not end: %w", dir, ctx.Err())
-		case <-time.After(2 * time.Millisecond):
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (r *Runtime) render(restrictOOM bool, dropIns []dropIn) string {
 	line("      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]")
 	line("        BinaryName = %s", quote(r.config.program("runc")))
 	line("        Root = %s", quote(r.config.runcRoot()))
-	line("        SystemdCgroup = %t", c.SystemdCgroup)
+	line("        SystemdCgroup = false") // the kubelet has no other driver
 	line("  [plugins.'io.containerd.cri.v1.runtime'.cni]")
 	var plugins []string
 	for _, dir := range c.pluginDirs() {

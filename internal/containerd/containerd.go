@@ -57,14 +57,10 @@ type Config struct {
 	// DropInDir has files of containerd's configuration (*.toml) that are merged
 	// into its own, such as further runtimes. It may be missing.
 	DropInDir string
-	// SystemdCgroup is true if the kubelet's cgroup driver is systemd.
-	SystemdCgroup bool
 	// CgroupRoot is the cgroup, such as /kubepods-coracle, in which the kubelet
 	// creates this cluster's pods, and nothing else is. Purge kills and removes
 	// it in each hierarchy. If it is empty, cgroups are left to runc.
 	CgroupRoot string
-	// Debug makes containerd log each request.
-	Debug bool
 }
 
 // Runtime is a cluster's containerd.

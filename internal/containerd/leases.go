@@ -86,10 +86,8 @@ func (l *leases) bound(ctx context.Context) {
 			l.note(nil, time.Now())
 		}
 	}
-	select {
-	case <-ctx.Done():
+	if !supervise.Pause(ctx, firstLeases) {
 		return
-	case <-time.After(firstLeases):
 	}
 	supervise.Repeat(ctx, leasePeriod, func() {
 		if err := l.removeStale(ctx); err != nil && ctx.Err() == nil {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	supervision "github.com/coracle-io/coracle/internal/processes"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // orphanTimeout bounds the wait for the end of orphaned shims.
@@ -77,10 +78,8 @@ func (r *Runtime) killShim(ctx context.Context, shim int) error {
 			return nil
 		}
 		held = left
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, 5*time.Millisecond) {
 			return ctx.Err()
-		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }

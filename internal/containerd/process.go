@@ -30,11 +30,7 @@ func (r *Runtime) start() (*process, error) {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	args := []string{"--config", r.config.configFile()}
-	if r.config.Debug {
-		args = append(args, "--log-level", "debug")
-	}
-	cmd := exec.Command(r.config.program("containerd"), args...)
+	cmd := exec.Command(r.config.program("containerd"), "--config", r.config.configFile())
 	cmd.Stdout, cmd.Stderr = log, log
 	pidfd := -1
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}

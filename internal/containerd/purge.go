@@ -14,6 +14,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/host/tree"
 	"github.com/coracle-io/coracle/internal/mountinfo"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Purge ends this cluster's containers, shims and containerd, and removes their
@@ -71,10 +72,8 @@ func (r *Runtime) killShims(ctx context.Context) error {
 		for _, pid := range append(shims, containers...) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, 5*time.Millisecond) {
 			return fmt.Errorf("waiting for %d shims and %d container processes to end: %w", len(shims), len(containers), ctx.Err())
-		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }

@@ -114,10 +114,8 @@ func (r *Runtime) Run(ctx context.Context) error {
 		last := lastLine(r.LogFile())
 		supervise.Report(ctx, condition, fmt.Errorf("containerd ended and is being restarted, see %s: %s", r.LogFile(), last))
 		log.Error(nil, "containerd ended, restarting it", "in", backoff, "log", r.LogFile(), "last", last)
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, backoff) {
 			return nil
-		case <-time.After(backoff):
 		}
 		backoff = min(2*backoff, maxBackoff)
 	}
@@ -326,10 +324,8 @@ func (r *Runtime) awaitReady(ctx context.Context, p *process, lost <-chan struct
 		}
 		klog.FromContext(ctx).Error(err, "Loading the bundled images failed; trying again", "in", backoff)
 		supervise.Report(ctx, starting, fmt.Errorf("waiting for the import of the images in %s, which fails: %w", r.config.BundleDir, err))
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, backoff) {
 			return false
-		case <-time.After(backoff):
 		}
 	}
 }

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // The Service has the name that kubeadm gives it, so that manifests and tools
@@ -62,10 +64,7 @@ func (s *Server) announce(ctx context.Context) error {
 		} else {
 			published = true
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(announceInterval):
-		}
+		supervise.Pause(ctx, announceInterval)
 	}
 	if !published {
 		return nil

@@ -144,7 +144,7 @@ func (s *Server) followSettings(ctx context.Context) error {
 		s.forward.set(parsed)
 	}
 	informer := s.config.Client.Watch(v1.SchemeGroupVersion.WithResource("configmaps"), serviceNamespace, fields.OneTermEqualSelector(metav1.ObjectNameField, serviceName))
-	read, err := client.Follow(ctx, informer, client.Handler(set, func(_, c *v1.ConfigMap) { set(c) }, func(*v1.ConfigMap) { s.forward.set(&settings{}) }))
+	read, err := client.Follow(ctx, informer, client.SetHandler(set, func(*v1.ConfigMap) { s.forward.set(&settings{}) }))
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
@@ -84,7 +83,7 @@ func reduce(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *v1.Service:
 		out := &v1.Service{
-			ObjectMeta: reducedMeta(&o.ObjectMeta),
+			ObjectMeta: client.Identity(o),
 			Spec:       v1.ServiceSpec{Type: o.Spec.Type, ExternalName: o.Spec.ExternalName, ClusterIPs: o.Spec.ClusterIPs},
 		}
 		for i := range o.Spec.Ports {
@@ -96,7 +95,7 @@ func reduce(obj any) (any, error) {
 		if o.Namespace == serviceNamespace {
 			return obj, nil
 		}
-		out := &discoveryv1.EndpointSlice{ObjectMeta: reducedMeta(&o.ObjectMeta), AddressType: o.AddressType}
+		out := &discoveryv1.EndpointSlice{ObjectMeta: client.Identity(o), AddressType: o.AddressType}
 		if name, ok := o.Labels[discoveryv1.LabelServiceName]; ok {
 			out.Labels = map[string]string{discoveryv1.LabelServiceName: name}
 		}
@@ -110,13 +109,9 @@ func reduce(obj any) (any, error) {
 		}
 		return out, nil
 	case *v1.Namespace:
-		return &v1.Namespace{ObjectMeta: reducedMeta(&o.ObjectMeta)}, nil
+		return &v1.Namespace{ObjectMeta: client.Identity(o)}, nil
 	}
 	return obj, nil
-}
-
-func reducedMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}
 }
 
 // canonical returns IP addresses in the form of netip, without other addresses.

@@ -138,7 +138,7 @@ func (z *Zone) answerPod(reply *dns.Msg, q dns.Question, labels []string) bool {
 				return false
 			}
 		}
-		z.addAddresses(reply, q, q.Name, []netip.Addr{ip})
+		z.addAddresses(reply, q, []netip.Addr{ip})
 		return true
 	}
 	return false
@@ -175,7 +175,7 @@ func (z *Zone) answerName(reply *dns.Msg, q dns.Question, s *Service) bool {
 	if s.ExternalName != "" {
 		target := dns.Fqdn(s.ExternalName)
 		if ip, err := netip.ParseAddr(s.ExternalName); err == nil {
-			z.addAddresses(reply, q, q.Name, []netip.Addr{ip})
+			z.addAddresses(reply, q, []netip.Addr{ip})
 			return true
 		}
 		reply.Answer = append(reply.Answer, &dns.CNAME{Hdr: z.header(q.Name, dns.TypeCNAME), Target: target})
@@ -194,7 +194,7 @@ func (z *Zone) answerName(reply *dns.Msg, q dns.Question, s *Service) bool {
 		z.answerSRV(reply, q, s, func(p Port) bool { return p.Name != "" })
 		return true
 	}
-	z.addAddresses(reply, q, q.Name, addresses)
+	z.addAddresses(reply, q, addresses)
 	return true
 }
 
@@ -203,7 +203,7 @@ func (z *Zone) answerEndpoint(reply *dns.Msg, q dns.Question, s *Service, label 
 	for _, e := range s.Endpoints {
 		if e.label() == label {
 			found = true
-			z.addAddresses(reply, q, q.Name, []netip.Addr{e.Address})
+			z.addAddresses(reply, q, []netip.Addr{e.Address})
 		}
 	}
 	return found
@@ -282,7 +282,8 @@ func (z *Zone) answerPTR(reply *dns.Msg, q dns.Question, ip netip.Addr) bool {
 	return true
 }
 
-func (z *Zone) addAddresses(reply *dns.Msg, q dns.Question, name string, addresses []netip.Addr) {
+// addAddresses adds the addresses of the type that is asked for.
+func (z *Zone) addAddresses(reply *dns.Msg, q dns.Question, addresses []netip.Addr) {
 	for _, ip := range addresses {
 		if full(reply.Answer) {
 			return
@@ -292,7 +293,7 @@ func (z *Zone) addAddresses(reply *dns.Msg, q dns.Question, name string, address
 			wanted = dns.TypeA
 		}
 		if q.Qtype == wanted || q.Qtype == dns.TypeANY {
-			reply.Answer = append(reply.Answer, z.address(name, ip))
+			reply.Answer = append(reply.Answer, z.address(q.Name, ip))
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/coracle-io/coracle/internal/flagvalue"
 )
 
 // Change is a difference that a flag would make to an existing cluster.
@@ -167,15 +169,12 @@ func mergeArguments(s *Settings, flag string, kept, set []string) (merged []stri
 	var names []string
 	added := map[string][]string{}
 	for _, argument := range set {
-		name, removed := strings.CutSuffix(argument, "-")
-		if removed = removed && !strings.Contains(name, "="); !removed {
-			name = argumentName(argument)
+		a := flagvalue.ParseArgument(argument)
+		if !slices.Contains(names, a.Name) {
+			names = append(names, a.Name)
 		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-		if !removed {
-			added[name] = append(added[name], argument)
+		if !a.Removes {
+			added[a.Name] = append(added[a.Name], argument)
 		}
 	}
 	was := map[string][]string{}
@@ -198,22 +197,19 @@ func mergeArguments(s *Settings, flag string, kept, set []string) (merged []stri
 	return merged, changes
 }
 
-// argumentName returns the name in name=value or --name=value.
-func argumentName(argument string) string {
-	name, _, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "=")
-	return name
-}
+// argumentName returns the name of the flag that an argument sets or removes.
+func argumentName(argument string) string { return flagvalue.ParseArgument(argument).Name }
 
 // argumentValues returns the values of arguments with the same name, joined by
 // commas.
 func argumentValues(arguments []string) string {
 	var values []string
 	for _, argument := range arguments {
-		_, value, has := strings.Cut(argument, "=")
-		if !has {
-			value = "true"
+		a := flagvalue.ParseArgument(argument)
+		if !a.HasValue {
+			a.Value = "true"
 		}
-		values = append(values, value)
+		values = append(values, a.Value)
 	}
 	return strings.Join(values, ",")
 }

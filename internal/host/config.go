@@ -379,15 +379,8 @@ func (c *Config) Apply(s *Settings, set []string) []string {
 // without returns the arguments of a component without those that others set or
 // remove.
 func without(arguments, others []string) []string {
-	nameOf := func(argument string) string {
-		name, _, hasValue := strings.Cut(strings.TrimPrefix(argument, "--"), "=")
-		if !hasValue {
-			name = strings.TrimSuffix(name, "-")
-		}
-		return name
-	}
 	return slices.DeleteFunc(slices.Clone(arguments), func(a string) bool {
-		return slices.ContainsFunc(others, func(b string) bool { return nameOf(a) == nameOf(b) })
+		return slices.ContainsFunc(others, func(b string) bool { return argumentName(a) == argumentName(b) })
 	})
 }
 

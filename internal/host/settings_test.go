@@ -147,6 +147,7 @@ func TestChanges(t *testing.T) {
 		{"an argument again", Settings{Options: cluster.Options{APIServerArgs: []string{"anonymous-auth=false"}}}, []string{"apiserver-arg"}, nil},
 		{"an argument changed", Settings{Options: cluster.Options{APIServerArgs: []string{"--anonymous-auth"}}}, []string{"apiserver-arg"}, []string{"--apiserver-arg=anonymous-auth: false → true"}},
 		{"an argument taken away", Settings{Options: cluster.Options{APIServerArgs: []string{"anonymous-auth-"}}}, []string{"apiserver-arg"}, []string{"--apiserver-arg=anonymous-auth: false → (nothing)"}},
+		{"an argument with dashes taken away", Settings{Options: cluster.Options{APIServerArgs: []string{"--anonymous-auth-"}}}, []string{"apiserver-arg"}, []string{"--apiserver-arg=anonymous-auth: false → (nothing)"}},
 		{"another prefix", Settings{Options: cluster.Options{APIServerArgs: []string{"etcd-prefix=/x"}}}, []string{"apiserver-arg"}, []string{"!--apiserver-arg=etcd-prefix: (nothing) → /x"}},
 		{"a member of several", Settings{Options: cluster.Options{EtcdArgs: []string{"initial-cluster=a=https://a"}}}, []string{"etcd-arg"}, []string{"!--etcd-arg=initial-cluster: (nothing) → a=https://a"}},
 	} {

@@ -27,10 +27,8 @@ func (c *Controller) keepClass(ctx context.Context) {
 			return
 		}
 		klog.FromContext(ctx).Error(err, "Creating the IngressClass failed, will try again", "class", DefaultClass, "in", delay)
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, delay) {
 			return
-		case <-time.After(delay):
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/ingress/gateway"
 	"github.com/coracle-io/coracle/internal/ingress/table"
+	"github.com/coracle-io/coracle/internal/order"
 )
 
 // Bounds on what one namespace can add to the table.
@@ -65,9 +66,7 @@ func compile(s source) (*table.Table, backends, map[types.UID][]problem, *gatewa
 		source: s, owners: map[string]string{}, hosts: map[string]map[string]bool{}, backends: backends{},
 		paths: map[string]int{}, certificates: map[string]int{}, problems: map[types.UID][]problem{},
 	}
-	oldest := slices.SortedFunc(slices.Values(s.ingresses), func(a, b *networkingv1.Ingress) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	oldest := slices.SortedFunc(slices.Values(s.ingresses), order.ByAge)
 	c.gateways.Backend, c.gateways.Certificate = c.gatewayBackend, s.certificate
 	plan := gateway.Compile(&c.gateways)
 	c.own(oldest, plan.Claims)

@@ -384,10 +384,7 @@ func (c *Controller) refresh(since changes) bool {
 
 // settle waits after a change in which further ones gather.
 func (c *Controller) settle(ctx context.Context, began time.Time) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(max(settle, busyShare*time.Since(began))):
-	}
+	supervise.Pause(ctx, max(settle, busyShare*time.Since(began)))
 }
 
 // source returns what a table is made of, without Ingresses and Gateways.

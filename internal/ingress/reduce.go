@@ -8,6 +8,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/coracle-io/coracle/internal/client"
 )
 
 // reduce returns what the controller uses of an object, which is all that it keeps of
@@ -15,7 +17,7 @@ import (
 func reduce(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *networkingv1.Ingress:
-		meta := reducedMeta(&o.ObjectMeta)
+		meta := client.Identity(o)
 		meta.CreationTimestamp, meta.DeletionTimestamp = o.CreationTimestamp, o.DeletionTimestamp
 		for _, name := range []string{classAnnotation, RedirectAnnotation, MaxBodyAnnotation, TimeoutAnnotation} {
 			if value, ok := o.Annotations[name]; ok {
@@ -27,14 +29,14 @@ func reduce(obj any) (any, error) {
 		}
 		return &networkingv1.Ingress{ObjectMeta: meta, Spec: reducedSpec(o.Spec), Status: o.Status}, nil
 	case *v1.Service:
-		out := &v1.Service{ObjectMeta: reducedMeta(&o.ObjectMeta), Spec: v1.ServiceSpec{Type: o.Spec.Type}}
+		out := &v1.Service{ObjectMeta: client.Identity(o), Spec: v1.ServiceSpec{Type: o.Spec.Type}}
 		for i := range o.Spec.Ports {
 			p := &o.Spec.Ports[i]
 			out.Spec.Ports = append(out.Spec.Ports, v1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port, AppProtocol: p.AppProtocol})
 		}
 		return out, nil
 	case *discoveryv1.EndpointSlice:
-		out := &discoveryv1.EndpointSlice{ObjectMeta: reducedMeta(&o.ObjectMeta), AddressType: o.AddressType, Ports: o.Ports}
+		out := &discoveryv1.EndpointSlice{ObjectMeta: client.Identity(o), AddressType: o.AddressType, Ports: o.Ports}
 		if name, ok := o.Labels[discoveryv1.LabelServiceName]; ok {
 			out.Labels = map[string]string{discoveryv1.LabelServiceName: name}
 		}
@@ -49,9 +51,9 @@ func reduce(obj any) (any, error) {
 		}
 		return out, nil
 	case *v1.Pod:
-		return &v1.Pod{ObjectMeta: reducedMeta(&o.ObjectMeta), Status: v1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs}}, nil
+		return &v1.Pod{ObjectMeta: client.Identity(o), Status: v1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs}}, nil
 	case *v1.Secret:
-		out := &v1.Secret{ObjectMeta: reducedMeta(&o.ObjectMeta), Type: o.Type}
+		out := &v1.Secret{ObjectMeta: client.Identity(o), Type: o.Type}
 		out.Data = map[string][]byte{v1.TLSCertKey: o.Data[v1.TLSCertKey], v1.TLSPrivateKeyKey: o.Data[v1.TLSPrivateKeyKey]}
 		if isTooLarge(o) { // more is not used
 			out.Data = map[string][]byte{v1.TLSPrivateKeyKey: make([]byte, maxKey+1)}
@@ -63,7 +65,7 @@ func reduce(obj any) (any, error) {
 	case *v1.Namespace:
 		return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels}}, nil
 	case *v1.Node:
-		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}, Status: v1.NodeStatus{Addresses: o.Status.Addresses}}, nil
+		return &v1.Node{ObjectMeta: client.Identity(o), Status: v1.NodeStatus{Addresses: o.Status.Addresses}}, nil
 	}
 	return obj, nil
 }
@@ -95,8 +97,4 @@ func reducedSpec(s networkingv1.IngressSpec) networkingv1.IngressSpec {
 		hosts -= len(t.Hosts)
 	}
 	return s
-}
-
-func reducedMeta(o *metav1.ObjectMeta) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}
 }

@@ -53,7 +53,7 @@ func reduceService(obj any) (any, error) {
 		return obj, nil
 	}
 	out := &v1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion},
+		ObjectMeta: client.Identity(s),
 		Spec:       v1.ServiceSpec{ClusterIP: s.Spec.ClusterIP},
 	}
 	if !spec.HasVariables(s) {

@@ -81,7 +81,7 @@ func (a *Announcer) follow(ctx context.Context) error {
 	}
 	named := fields.OneTermEqualSelector(metav1.ObjectNameField, addresspool.Name)
 	informer := a.config.Client.Watch(v1.SchemeGroupVersion.WithResource("configmaps"), addresspool.Namespace, named)
-	handler := client.Handler(set, func(_, c *v1.ConfigMap) { set(c) }, func(*v1.ConfigMap) { a.state.setPools(nil) })
+	handler := client.SetHandler(set, func(*v1.ConfigMap) { a.state.setPools(nil) })
 	if _, err := client.Follow(ctx, informer, handler); err != nil {
 		return fmt.Errorf("watching the address pools: %w", err)
 	}
@@ -121,8 +121,8 @@ func (a *Announcer) watch(ctx context.Context) error {
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler
 	}{
-		{reduced(v1.SchemeGroupVersion, "services", balanced), client.Handler(s.setService, func(_, o *v1.Service) { s.setService(o) }, s.deleteService)},
-		{reduced(v1.SchemeGroupVersion, "nodes", fields.Everything()), client.Handler(s.setNode, func(_, o *v1.Node) { s.setNode(o) }, s.deleteNode)},
+		{reduced(v1.SchemeGroupVersion, "services", balanced), client.SetHandler(s.setService, s.deleteService)},
+		{reduced(v1.SchemeGroupVersion, "nodes", fields.Everything()), client.SetHandler(s.setNode, s.deleteNode)},
 		{reduced(discoveryv1.SchemeGroupVersion, "endpointslices", fields.Everything()), client.Handler(s.setSlice, s.updateSlice, s.deleteSlice)},
 	} {
 		done, err := client.Follow(ctx, source.informer, source.handler)
@@ -164,7 +164,9 @@ func (a *Announcer) ceded(address netip.Addr, to hardware) {
 // reduce returns what this package uses of an object, which is a copy.
 func reduce(obj any) (any, error) {
 	meta := func(o *metav1.ObjectMeta) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, DeletionTimestamp: o.DeletionTimestamp}
+		out := client.Identity(o)
+		out.DeletionTimestamp = o.DeletionTimestamp
+		return out
 	}
 	switch o := obj.(type) {
 	case *v1.Service:

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -77,7 +78,7 @@ func groups(root fs.FS) []group {
 		case !ok:
 		case id == "0" && controllers == "":
 			unified = dir
-		case has(controllers, "memory"):
+		case limitsMemory(controllers):
 			legacy = dir
 		}
 	}
@@ -96,12 +97,16 @@ func groups(root fs.FS) []group {
 		switch kind, options := source[0], source[2]; {
 		case kind == "cgroup2" && unified != "":
 			found = append(found, newGroup(mount[3], mount[4], unified, "memory.max"))
-		case kind == "cgroup" && legacy != "" && has(options, "memory"):
+		case kind == "cgroup" && legacy != "" && limitsMemory(options):
 			found = append(found, newGroup(mount[3], mount[4], legacy, "memory.limit_in_bytes"))
 		}
 	}
 	return found
 }
+
+// limitsMemory reports whether the memory controller is in a list of controllers, or of
+// mount options.
+func limitsMemory(list string) bool { return slices.Contains(strings.Split(list, ","), "memory") }
 
 // newGroup finds the directory of a group. root is the directory of the
 // hierarchy that is mounted, which in a container may be the group itself.
@@ -112,15 +117,6 @@ func newGroup(root, mount, dir, file string) group {
 		below = ""
 	}
 	return group{mount: mount, dir: path.Join(mount, below), file: file}
-}
-
-func has(list, item string) bool {
-	for one := range strings.SplitSeq(list, ",") {
-		if one == item {
-			return true
-		}
-	}
-	return false
 }
 
 // number reads a limit from a file; no limit is math.MaxInt64.

@@ -7,11 +7,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	netutils "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/podquery"
 )
 
 // compiled is a policy in the form that the state works with.
@@ -53,7 +55,7 @@ type groupSelector struct {
 // compile returns the form of a policy. A part of it that cannot be read, which
 // validation of the API excludes, allows nothing.
 func compile(p *networkingv1.NetworkPolicy) *compiled {
-	c := &compiled{name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, pods: selector(&p.Spec.PodSelector), policy: &Policy{}, groups: map[Group]groupSelector{}, version: p.ResourceVersion, created: p.CreationTimestamp.UnixNano()}
+	c := &compiled{name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, pods: podquery.Selector(&p.Spec.PodSelector), policy: &Policy{}, groups: map[Group]groupSelector{}, version: p.ResourceVersion, created: p.CreationTimestamp.UnixNano()}
 	c.ingress = len(p.Spec.PolicyTypes) == 0 || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
 	c.egress = len(p.Spec.PolicyTypes) == 0 && len(p.Spec.Egress) > 0 || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 	if c.ingress {
@@ -70,15 +72,6 @@ func compile(p *networkingv1.NetworkPolicy) *compiled {
 	return c
 }
 
-// selector returns a selector of labels. One that is malformed selects nothing.
-func selector(s *metav1.LabelSelector) labels.Selector {
-	parsed, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return labels.Nothing()
-	}
-	return parsed
-}
-
 func (c *compiled) rule(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) Rule {
 	r := Rule{AnyPeer: len(peers) == 0, AnyPort: len(ports) == 0}
 	known, named := map[Group]bool{}, map[NamedPort]bool{} // a policy may have tens of thousands
@@ -93,11 +86,11 @@ func (c *compiled) rule(peers []networkingv1.NetworkPolicyPeer, ports []networki
 		}
 		g, s := Group{Namespace: c.name.Namespace}, groupSelector{pods: labels.Everything()}
 		if peer.NamespaceSelector != nil {
-			s.namespaces = selector(peer.NamespaceSelector)
+			s.namespaces = podquery.Selector(peer.NamespaceSelector)
 			g = Group{Namespaces: text(s.namespaces)}
 		}
 		if peer.PodSelector != nil {
-			s.pods = selector(peer.PodSelector)
+			s.pods = podquery.Selector(peer.PodSelector)
 		}
 		g.Pods = text(s.pods)
 		c.groups[g] = s
@@ -124,10 +117,7 @@ func text(s labels.Selector) string {
 
 // port adds a port. named has the names that the rule has.
 func (r *Rule) port(p *networkingv1.NetworkPolicyPort, named map[NamedPort]bool) {
-	protocol := v1.ProtocolTCP
-	if p.Protocol != nil {
-		protocol = *p.Protocol
-	}
+	protocol := ptr.Deref(p.Protocol, v1.ProtocolTCP)
 	switch {
 	case p.Port == nil:
 		r.Ports = append(r.Ports, Ports{protocol, 0, 65535})
@@ -136,10 +126,7 @@ func (r *Rule) port(p *networkingv1.NetworkPolicyPort, named map[NamedPort]bool)
 			named[n], r.Named = true, append(r.Named, n)
 		}
 	default:
-		from, to := p.Port.IntVal, p.Port.IntVal
-		if p.EndPort != nil {
-			to = *p.EndPort
-		}
+		from, to := p.Port.IntVal, ptr.Deref(p.EndPort, p.Port.IntVal)
 		if from >= 0 && from <= to && to <= 65535 {
 			r.Ports = append(r.Ports, Ports{protocol, uint16(from), uint16(to)})
 		}

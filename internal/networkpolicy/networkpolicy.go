@@ -161,9 +161,9 @@ func watch(ctx context.Context, api *client.Client, s *state) ([]cache.DoneCheck
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler
 	}{
-		{reduced(networkingv1.SchemeGroupVersion, "networkpolicies"), handler(s.setPolicy, s.deletePolicy)},
-		{reduced(v1.SchemeGroupVersion, "namespaces"), handler(s.setNamespace, s.deleteNamespace)},
-		{reduced(v1.SchemeGroupVersion, "pods"), handler(s.setPod, s.deletePod)},
+		{reduced(networkingv1.SchemeGroupVersion, "networkpolicies"), client.SetHandler(s.setPolicy, s.deletePolicy)},
+		{reduced(v1.SchemeGroupVersion, "namespaces"), client.SetHandler(s.setNamespace, s.deleteNamespace)},
+		{reduced(v1.SchemeGroupVersion, "pods"), client.SetHandler(s.setPod, s.deletePod)},
 	} {
 		hasSynced, err := client.Follow(ctx, source.informer, source.handler)
 		if err != nil {
@@ -179,7 +179,8 @@ func watch(ctx context.Context, api *client.Client, s *state) ([]cache.DoneCheck
 func reduce(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *networkingv1.NetworkPolicy:
-		meta := metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, CreationTimestamp: o.CreationTimestamp}
+		meta := client.Identity(o)
+		meta.CreationTimestamp = o.CreationTimestamp
 		return &networkingv1.NetworkPolicy{ObjectMeta: meta, Spec: o.Spec}, nil
 	case *v1.Namespace:
 		return &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels}}, nil
@@ -224,12 +225,6 @@ func namedPorts(list []v1.Container) (out []v1.Container) {
 		}
 	}
 	return out
-}
-
-// handler returns an event handler that calls set for new and changed objects
-// and remove for deleted ones.
-func handler[T any](set, remove func(T)) cache.ResourceEventHandler {
-	return client.Handler(set, func(_, obj T) { set(obj) }, remove)
 }
 
 // applyLoop applies changes until ctx ends.

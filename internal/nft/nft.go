@@ -5,6 +5,8 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -74,6 +76,23 @@ func (f Family) Load(offset, register uint32) expr.Any {
 // LoadProtocol loads the number of the protocol into a register.
 func LoadProtocol(register uint32) expr.Any {
 	return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: register}
+}
+
+// InPrefix compares the address in register 1 with a prefix.
+func InPrefix(p netip.Prefix, op expr.CmpOp) []expr.Any {
+	network := p.Masked().Addr().AsSlice()
+	return []expr.Any{
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(len(network)), Mask: net.CIDRMask(p.Bits(), 8*len(network)), Xor: make([]byte, len(network))},
+		&expr.Cmp{Op: op, Register: 1, Data: network},
+	}
+}
+
+// InterfaceName returns the name of an interface as rules compare it, padded with
+// zeros.
+func InterfaceName(name string) []byte {
+	padded := make([]byte, unix.IFNAMSIZ)
+	copy(padded, name)
+	return padded
 }
 
 // LoadPort loads the destination's port into a register.

@@ -80,10 +80,8 @@ func look(ctx context.Context, machine Machine, step func(context.Context) error
 			}
 			reported = text
 		}
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, rest) {
 			return nil
-		case <-time.After(rest):
 		}
 		select {
 		case <-ctx.Done():

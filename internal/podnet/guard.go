@@ -39,7 +39,7 @@ func (n *Network) guardTunnel(conn *nftables.Conn, t *nftables.Table, podCIDRs [
 	forward, input := chain(guardForward, nftables.ChainHookForward), chain(guardInput, nftables.ChainHookInput)
 	fromPods := []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: interfaceName(clusternames.Bridge(n.config.Name))},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: nft.InterfaceName(clusternames.Bridge(n.config.Name))},
 	}
 	translated := []expr.Any{
 		&expr.Ct{Register: 1, Key: expr.CtKeySTATUS},

@@ -7,6 +7,7 @@ import (
 	"github.com/google/nftables/expr"
 
 	"github.com/coracle-io/coracle/internal/clusternames"
+	"github.com/coracle-io/coracle/internal/nft"
 )
 
 const neighbourChain = "forward"
@@ -45,11 +46,11 @@ func (n *Network) isolateClusters(conn *nftables.Conn, t *nftables.Table, pods [
 				&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
 				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte(from.prefix)}, // without the zeros: names that begin so
 				&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
-				&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(from.own)},
+				&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: nft.InterfaceName(from.own)},
 			}
 			rule = append(rule, family(p.Addr())...)
 			rule = append(rule, &expr.Ct{Register: 1, Key: expr.CtKeyDST})
-			rule = append(rule, within(p, expr.CmpOpEq)...)
+			rule = append(rule, nft.InPrefix(p, expr.CmpOpEq)...)
 			conn.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: append(rule, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/coracle-io/coracle/internal/clusternames"
+	"github.com/coracle-io/coracle/internal/nft"
 )
 
 var loopback = netip.MustParsePrefix("127.0.0.0/8")
@@ -70,7 +71,7 @@ func (n *Network) dropLoopback(conn *nftables.Conn, t *nftables.Table) {
 	})
 	rule := []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: interfaceName(clusternames.Bridge(n.config.Name))},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: nft.InterfaceName(clusternames.Bridge(n.config.Name))},
 	}
 	rule = append(rule, family(loopback.Addr())...)
 	rule = append(rule, address(loopback, destination, expr.CmpOpEq)...)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/nftables/expr"
 
 	"github.com/coracle-io/coracle/internal/clusternames"
+	"github.com/coracle-io/coracle/internal/nft"
 )
 
 // table returns the nftables table of a cluster's pod network.
@@ -96,7 +97,7 @@ func masqueraded(from netip.Prefix, inner []netip.Prefix, link string) []expr.An
 	}
 	return append(rule,
 		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(link)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: nft.InterfaceName(link)},
 		&expr.Counter{},
 		&expr.Masq{Random: true, FullyRandom: true},
 	)
@@ -142,25 +143,5 @@ func address(p netip.Prefix, which side, op expr.CmpOp) []expr.Any {
 	}
 	return append([]expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
-	}, within(p, op)...)
-}
-
-// within compares the address in register 1 with a prefix.
-func within(p netip.Prefix, op expr.CmpOp) []expr.Any {
-	network := p.Masked().Addr().AsSlice()
-	mask := make([]byte, len(network))
-	for bit := range p.Bits() {
-		mask[bit/8] |= 0x80 >> (bit % 8)
-	}
-	return []expr.Any{
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))},
-		&expr.Cmp{Op: op, Register: 1, Data: network},
-	}
-}
-
-// interfaceName returns a name as the kernel compares it, padded with zeros.
-func interfaceName(name string) []byte {
-	padded := make([]byte, 16)
-	copy(padded, name)
-	return padded
+	}, nft.InPrefix(p, op)...)
 }

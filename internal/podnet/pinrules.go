@@ -37,7 +37,7 @@ func writePins(t *nftables.Table, pins []pin) error {
 	elements := map[string][]nftables.SetElement{}
 	for _, p := range pins {
 		add := func(set string, value ...byte) {
-			elements[set] = append(elements[set], nftables.SetElement{Key: append(interfaceName(p.port), value...)})
+			elements[set] = append(elements[set], nftables.SetElement{Key: append(nft.InterfaceName(p.port), value...)})
 		}
 		add(pinnedPorts)
 		add(pinnedHardware, append(p.hardware[:], 0, 0)...) // to a multiple of four bytes
@@ -80,7 +80,7 @@ func pinRules() [][]expr.Any {
 	}
 	target := append([]expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 8, Len: 16},
-	}, within(linkLocal, expr.CmpOpNeq)...)
+	}, nft.InPrefix(linkLocal, expr.CmpOpNeq)...)
 	const network = expr.PayloadBaseNetworkHeader
 	return [][]expr.Any{
 		slices.Concat([]expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Lookup{SourceRegister: 1, SetName: pinnedPorts, Invert: true}}, accept),

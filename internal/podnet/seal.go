@@ -7,6 +7,7 @@ import (
 	"github.com/google/nftables/expr"
 
 	"github.com/coracle-io/coracle/internal/clusternames"
+	"github.com/coracle-io/coracle/internal/nft"
 )
 
 const (
@@ -35,7 +36,7 @@ func (n *Network) sealPods(conn *nftables.Conn, t *nftables.Table, cluster []net
 			rule := append(family(p.Addr()), address(p, c.side, expr.CmpOpEq)...)
 			for _, inside := range []string{clusternames.Bridge(n.config.Name), clusternames.Tunnel(n.config.Name), n.config.NodesLink, "lo"} {
 				if inside != "" {
-					rule = append(rule, &expr.Meta{Key: c.key, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: interfaceName(inside)})
+					rule = append(rule, &expr.Meta{Key: c.key, Register: 1}, &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: nft.InterfaceName(inside)})
 				}
 			}
 			conn.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: append(rule, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})})

@@ -7,6 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
+// Selector returns a selector of labels. An empty one selects all; nil and a malformed one
+// select nothing.
+func Selector(s *metav1.LabelSelector) labels.Selector {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return selector
+}
+
 // Selects reports whether a selector that is not malformed matches the labels of a pod. An
 // empty one matches all, none matches nothing. It takes no memory: to parse a selector, which
 // may have a hundred thousand requirements, takes much longer than to ask it once.

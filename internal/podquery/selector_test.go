@@ -30,6 +30,9 @@ func TestSelects(t *testing.T) {
 			if got := podquery.Selects(selector, set); got != want {
 				t.Errorf("%v selects %v: %t, want %t", selector, set, got, want)
 			}
+			if got := podquery.Selector(selector).Matches(set); got != want {
+				t.Errorf("%v, parsed, selects %v: %t, want %t", selector, set, got, want)
+			}
 		}
 	}
 }

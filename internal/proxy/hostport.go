@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/coracle-io/coracle/internal/order"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -54,9 +54,7 @@ func anywhere(netip.Addr) bool { return true }
 // gets it.
 func hostPorts(pods map[types.NamespacedName]*v1.Pod, isLocal func(netip.Addr) bool) map[LocalPort]HostPort {
 	all := map[LocalPort]HostPort{}
-	oldestFirst := slices.SortedFunc(maps.Values(pods), func(a, b *v1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	oldestFirst := slices.SortedFunc(maps.Values(pods), order.ByAge)
 	for _, pod := range oldestFirst {
 		for key, to := range podHostPorts(pod, isLocal) {
 			if _, taken := all[key]; !taken {

@@ -187,11 +187,11 @@ func (p *Proxy) watch(ctx context.Context) ([]cache.DoneChecker, error) {
 		informer  cache.SharedIndexInformer
 		handler   cache.ResourceEventHandler
 	}{
-		{client.Follow, reduced(v1.SchemeGroupVersion, "services", fields.Everything()), handler(p.setService, p.state.deleteService)},
+		{client.Follow, reduced(v1.SchemeGroupVersion, "services", fields.Everything()), client.SetHandler(p.setService, p.state.deleteService)},
 		{client.Follow, reduced(discoveryv1.SchemeGroupVersion, "endpointslices", fields.Everything()), client.Handler(p.state.setSlice, p.state.updateSlice, p.state.deleteSlice)},
-		{client.Subscribe, p.config.Client.Informers.Networking().V1().ServiceCIDRs().Informer(), handler(p.state.setCIDR, p.state.deleteCIDR)},
-		{client.Follow, reduced(v1.SchemeGroupVersion, "nodes", fields.Everything()), handler(p.setNode, p.state.deleteNode)},
-		{client.Follow, reduced(v1.SchemeGroupVersion, "pods", own), handler(p.state.setPod, p.state.deletePod)},
+		{client.Subscribe, p.config.Client.Informers.Networking().V1().ServiceCIDRs().Informer(), client.SetHandler(p.state.setCIDR, p.state.deleteCIDR)},
+		{client.Follow, reduced(v1.SchemeGroupVersion, "nodes", fields.Everything()), client.SetHandler(p.setNode, p.state.deleteNode)},
+		{client.Follow, reduced(v1.SchemeGroupVersion, "pods", own), client.SetHandler(p.state.setPod, p.state.deletePod)},
 	} {
 		hasSynced, err := source.subscribe(ctx, source.informer, source.handler)
 		if err != nil {
@@ -218,12 +218,6 @@ func (p *Proxy) setNode(node *v1.Node) {
 	if node.Name == p.config.NodeName {
 		p.health.setEligible(isEligible(node))
 	}
-}
-
-// handler returns an event handler that calls set for new and changed objects
-// and remove for deleted ones.
-func handler[T any](set, remove func(T)) cache.ResourceEventHandler {
-	return client.Handler(set, func(_, obj T) { set(obj) }, remove)
 }
 
 // applyLoop applies changes until ctx ends.

@@ -4,6 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-io/coracle/internal/client"
 )
 
 // reduce returns what the proxy uses of an object, which is a copy. Each node keeps that
@@ -36,10 +38,8 @@ func reduce(obj any) (any, error) {
 
 // reducedMeta returns metadata with the given labels only, if they are there.
 func reducedMeta(o *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
-	out := metav1.ObjectMeta{
-		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
-		CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp,
-	}
+	out := client.Identity(o)
+	out.CreationTimestamp, out.DeletionTimestamp = o.CreationTimestamp, o.DeletionTimestamp
 	for _, name := range labels {
 		if value, ok := o.Labels[name]; ok {
 			if out.Labels == nil {

@@ -1,13 +1,14 @@
 package proxy
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-io/coracle/internal/order"
 )
 
 // mostOfNamespace is the default of Config.MostOfNamespace, which bounds the sizes of
@@ -104,7 +105,7 @@ func (s *state) tooLarge(of *sizes) map[types.NamespacedName]bool {
 		return nil
 	}
 	oldest := slices.SortedFunc(maps.Keys(of.of), func(a, b types.NamespacedName) int {
-		return cmp.Or(s.services[a].CreationTimestamp.Compare(s.services[b].CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return order.ByAge(s.services[a], s.services[b])
 	})
 	excess, fit := map[types.NamespacedName]bool{}, 0
 	for _, name := range oldest {

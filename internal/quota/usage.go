@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/podquery"
@@ -131,10 +132,7 @@ const (
 )
 
 func claimUsage(used corev1.ResourceList, c *corev1.PersistentVolumeClaim, one resource.Quantity) {
-	class := ""
-	if c.Spec.StorageClassName != nil {
-		class = *c.Spec.StorageClassName
-	}
+	class := ptr.Deref(c.Spec.StorageClassName, "")
 	if beta, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
 		class = beta
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/scheduler/framework"
 	"github.com/coracle-io/coracle/internal/scheduler/profile"
@@ -82,11 +83,7 @@ func (a *algorithm) findFeasible(ctx context.Context, p *profile.Profile, state 
 		nodes = narrowed(snapshot, result)
 		absent = result.Absent()
 	}
-	percentage := a.percentage
-	if p.PercentageOfNodesToScore != nil {
-		percentage = *p.PercentageOfNodesToScore
-	}
-	enough := numFeasibleNodesToFind(len(nodes), percentage)
+	enough := numFeasibleNodesToFind(len(nodes), ptr.Deref(p.PercentageOfNodesToScore, a.percentage))
 	start, visited := 0, 0
 	if len(nodes) > 0 {
 		start = a.start % len(nodes)

@@ -199,10 +199,7 @@ func (r *recorder) write(ctx context.Context, e *eventsv1.Event) {
 				klog.FromContext(ctx).Error(err, "Cannot write an event", "pod", klog.KRef(e.Regarding.Namespace, e.Regarding.Name), "reason", e.Reason)
 				return
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(eventPause):
-			}
+			supervise.Pause(ctx, eventPause)
 		}
 	})
 }

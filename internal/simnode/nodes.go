@@ -145,9 +145,6 @@ func (n *Node) keepRunning(ctx context.Context, c *client.Client) {
 			return
 		}
 		supervise.LogFailure(ctx, n.Name(), err, "A simulated node failed, will start it again", "node", klog.KRef("", n.Name()), "in", restartAfter)
-		select {
-		case <-ctx.Done():
-		case <-time.After(restartAfter):
-		}
+		supervise.Pause(ctx, restartAfter)
 	}
 }

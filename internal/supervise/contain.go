@@ -51,10 +51,11 @@ func Every(ctx context.Context, period time.Duration, f func()) {
 	}
 }
 
-// Pause waits, not at all if d is not positive. It returns false if ctx ends before.
+// Pause waits, not at all if d is not positive. It returns false if ctx has ended, or ends
+// before.
 func Pause(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
-		return true
+		return ctx.Err() == nil
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()

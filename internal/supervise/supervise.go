@@ -146,10 +146,7 @@ func (m *member) keepRunning(ctx context.Context, f func(context.Context) error)
 			delay = firstDelay
 		}
 		m.fail(log, err, delay)
-		select {
-		case <-ctx.Done():
-		case <-time.After(delay):
-		}
+		Pause(ctx, delay)
 		delay = min(2*delay, lastDelay)
 	}
 	m.update(func() { m.enter(Stopped) })

@@ -442,7 +442,7 @@ func TestPause(t *testing.T) {
 			t.Errorf("a minute took %v", time.Since(begun))
 		}
 		cancel()
-		if supervise.Pause(ctx, time.Minute) || time.Since(begun) != time.Minute {
+		if supervise.Pause(ctx, 0) || supervise.Pause(ctx, time.Minute) || time.Since(begun) != time.Minute {
 			t.Errorf("a pause after the end took %v", time.Since(begun)-time.Minute)
 		}
 	})

@@ -1,12 +1,10 @@
 package attack
 
 import (
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,8 +15,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-
-	"github.com/coracle-io/coracle/internal/pki"
 )
 
 // podOn creates a pod of the tenant's service account that is bound to a node
@@ -221,28 +217,13 @@ func TestProxiesReachNoLocalAddresses(t *testing.T) {
 
 	// A kubelet on this machine can be reached. It sees an identity that has no
 	// permissions beyond the kubelet API.
-	serving, err := c.keys.Issue(pki.Kubelet(self, nil, []net.IP{net.IPv4(127, 0, 0, 1)}))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var mu sync.Mutex // guards groups
 	var groups []string
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	say("127.0.0.1", serveAsKubelet(t, c, self, func(_ http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		groups = r.TLS.PeerCertificates[0].Subject.Organization
 	}))
-	server.TLS = &tls.Config{GetCertificate: serving.GetCertificate, ClientAuth: tls.RequireAnyClientCert}
-	server.StartTLS()
-	defer server.Close()
-	_, text, err = net.SplitHostPort(server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if port, err = strconv.ParseInt(text, 10, 32); err != nil {
-		t.Fatal(err)
-	}
-	say("127.0.0.1", port)
 	eventually(t, "a kubelet on loopback", func() error {
 		if code, body := send(t, c.admin, http.MethodGet, "/api/v1/nodes/"+self+"/proxy/healthz", ""); code != http.StatusOK {
 			return fmt.Errorf("%d %s", code, body)

@@ -186,16 +186,27 @@ func TestProxiedRequestsOfATenant(t *testing.T) {
 	c.checkNotRestarted(t)
 }
 
+// serveAsKubelet starts a server on loopback with the certificate of a node's kubelet. It
+// runs until the test ends.
+func serveAsKubelet(t *testing.T, c *cluster, node string, handler http.HandlerFunc) (port int64) {
+	t.Helper()
+	serving, err := c.keys.Issue(pki.Kubelet(node, nil, []net.IP{net.IPv4(127, 0, 0, 1)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(handler)
+	server.TLS = &tls.Config{GetCertificate: serving.GetCertificate, ClientAuth: tls.RequireAnyClientCert}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return int64(server.Listener.Addr().(*net.TCPAddr).Port)
+}
+
 // fakeKubelet registers a node whose kubelet sends endless logs. served is the
 // number of logs in progress.
 func fakeKubelet(t *testing.T, c *cluster, name string) (served *atomic.Int64) {
 	t.Helper()
-	serving, err := c.keys.Issue(pki.Kubelet(name, nil, []net.IP{net.IPv4(127, 0, 0, 1)}))
-	if err != nil {
-		t.Fatal(err)
-	}
 	served = new(atomic.Int64)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	port := serveAsKubelet(t, c, name, func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/containerLogs/") {
 			return
 		}
@@ -208,18 +219,7 @@ func fakeKubelet(t *testing.T, c *cluster, name string) (served *atomic.Int64) {
 		if err == nil {
 			<-r.Context().Done()
 		}
-	}))
-	server.TLS = &tls.Config{GetCertificate: serving.GetCertificate, ClientAuth: tls.RequireAnyClientCert}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	_, text, err := net.SplitHostPort(server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := strconv.ParseInt(text, 10, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	if _, err := c.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -174,7 +174,8 @@ func ingressTable(c *tls.Certificate, backends ...*httpBackend) *routes.Table {
 	for _, b := range backends {
 		endpoints = append(endpoints, b.address)
 	}
-	of := routes.NewBackend("bench/web:80", routes.HTTP1, endpoints...)
+	of := &routes.Backend{Name: "bench/web:80", Protocol: routes.HTTP1}
+	of.SetEndpoints(endpoints)
 	root, err := routes.ParsePath("/")
 	if err != nil {
 		panic(err) // it is a constant

@@ -158,7 +158,6 @@ func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	r, err := newRegistry(filepath.Join(root, "bin", "bundle", "images", "frontend.tar"))
 	ts.Check(err)
-	server := &http.Server{Handler: r}
 	listener := loopback(ts, "127.0.0.1", args[0])
 	if len(args) == 2 {
 		certificate, key, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
@@ -168,13 +167,7 @@ func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}})
 	}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	ts.Defer(func() {
-		if err := errors.Join(server.Close(), <-done); !errors.Is(err, http.ErrServerClosed) {
-			ts.Logf("registry: %v", err)
-		}
-	})
+	serveHTTP(ts, "registry", listener, r)
 	ts.Value(servicesKey{}).(*services).registry = r
 }
 
@@ -184,13 +177,17 @@ func startWebServer(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: webserver PORTVARIABLE DIRECTORY")
 	}
-	server := &http.Server{Handler: http.FileServer(http.Dir(ts.MkAbs(args[1])))}
-	listener := loopback(ts, "127.0.0.1", args[0])
+	serveHTTP(ts, "web server", loopback(ts, "127.0.0.1", args[0]), http.FileServer(http.Dir(ts.MkAbs(args[1]))))
+}
+
+// serveHTTP serves until the script ends. what it is is for the log.
+func serveHTTP(ts *testscript.TestScript, what string, listener net.Listener, handler http.Handler) {
+	server := &http.Server{Handler: handler}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	ts.Defer(func() {
 		if err := errors.Join(server.Close(), <-done); !errors.Is(err, http.ErrServerClosed) {
-			ts.Logf("web server: %v", err)
+			ts.Logf("%s: %v", what, err)
 		}
 	})
 }

@@ -13,18 +13,17 @@ import (
 // exists, also on deletion.
 type namespaceExists struct {
 	always
-	namespaces objects.Reader[*corev1.Namespace]
-	refresh    func(context.Context) error
+	namespaces fresh[*corev1.Namespace]
 }
 
 func newNamespaceExists(c *Config) admission.Interface {
-	return namespaceExists{namespaces: objects.Of[*corev1.Namespace](c.Objects, objects.Namespaces), refresh: c.Refresh}
+	return namespaceExists{namespaces: freshOf[*corev1.Namespace](c, objects.Namespaces)}
 }
 
 func (p namespaceExists) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetNamespace() == "" || a.GetKind().Kind == "Namespace" {
 		return nil
 	}
-	_, err := namespaceOf(ctx, a, p.namespaces, p.refresh)
+	_, err := namespaceOf(ctx, a, p.namespaces)
 	return err
 }

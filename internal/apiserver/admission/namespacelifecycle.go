@@ -18,12 +18,11 @@ import (
 // their namespace can be updated, so that their finalizers can be removed.
 type namespaceLifecycle struct {
 	always
-	namespaces objects.Reader[*corev1.Namespace]
-	refresh    func(context.Context) error
+	namespaces fresh[*corev1.Namespace]
 }
 
 func newNamespaceLifecycle(c *Config) admission.Interface {
-	return namespaceLifecycle{namespaces: objects.Of[*corev1.Namespace](c.Objects, objects.Namespaces), refresh: c.Refresh}
+	return namespaceLifecycle{namespaces: freshOf[*corev1.Namespace](c, objects.Namespaces)}
 }
 
 func (p namespaceLifecycle) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
@@ -39,7 +38,7 @@ func (p namespaceLifecycle) Admit(ctx context.Context, a admission.Attributes, _
 	if a.GetNamespace() == "" || a.GetOperation() == admission.Delete || a.GetOperation() == admission.Update || accessReview(a) {
 		return nil
 	}
-	ns, err := namespaceOf(ctx, a, p.namespaces, p.refresh)
+	ns, err := namespaceOf(ctx, a, p.namespaces)
 	if err != nil {
 		return err
 	}
@@ -64,11 +63,8 @@ func accessReview(a admission.Attributes) bool {
 	return is(a, "authorization.k8s.io", "localsubjectaccessreviews", "")
 }
 
-func namespaceOf(ctx context.Context, a admission.Attributes, namespaces objects.Reader[*corev1.Namespace], refresh func(context.Context) error) (*corev1.Namespace, error) {
-	ns, ok := namespaces.Get("", a.GetNamespace())
-	if !ok && refresh != nil && refresh(ctx) == nil {
-		ns, ok = namespaces.Get("", a.GetNamespace())
-	}
+func namespaceOf(ctx context.Context, a admission.Attributes, namespaces fresh[*corev1.Namespace]) (*corev1.Namespace, error) {
+	ns, ok := namespaces.find(ctx, "", a.GetNamespace())
 	if !ok {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), a.GetNamespace())
 	}

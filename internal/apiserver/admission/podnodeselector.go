@@ -24,8 +24,7 @@ const defaultNodeSelector = "clusterDefaultNodeSelector"
 // not allow in the namespace.
 type podNodeSelector struct {
 	onCreate
-	namespaces objects.Reader[*corev1.Namespace]
-	refresh    func(context.Context) error
+	namespaces fresh[*corev1.Namespace]
 	// configured has the default node selector, and the labels that a namespace
 	// allows, by its name.
 	configured map[string]labels.Set
@@ -33,7 +32,7 @@ type podNodeSelector struct {
 
 func newPodNodeSelector(c *Config) admission.Interface {
 	return podNodeSelector{
-		namespaces: objects.Of[*corev1.Namespace](c.Objects, objects.Namespaces), refresh: c.Refresh,
+		namespaces: freshOf[*corev1.Namespace](c, objects.Namespaces),
 		configured: c.Configured["PodNodeSelector"].nodeSelectors,
 	}
 }
@@ -90,7 +89,7 @@ func (p podNodeSelector) find(ctx context.Context, a admission.Attributes) (*cor
 	if !ok || !is(a, "", "pods", "") {
 		return nil, nil, nil
 	}
-	ns, err := namespaceOf(ctx, a, p.namespaces, p.refresh)
+	ns, err := namespaceOf(ctx, a, p.namespaces)
 	if err != nil {
 		return nil, nil, err
 	}

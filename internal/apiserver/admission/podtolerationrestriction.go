@@ -30,8 +30,7 @@ const (
 // has the lists of namespaces without the annotations.
 type podTolerationRestriction struct {
 	onWrite
-	namespaces objects.Reader[*corev1.Namespace]
-	refresh    func(context.Context) error
+	namespaces fresh[*corev1.Namespace]
 	configured tolerationConfiguration
 }
 
@@ -45,7 +44,7 @@ type tolerationConfiguration struct {
 
 func newPodTolerationRestriction(c *Config) admission.Interface {
 	return podTolerationRestriction{
-		namespaces: objects.Of[*corev1.Namespace](c.Objects, objects.Namespaces), refresh: c.Refresh,
+		namespaces: freshOf[*corev1.Namespace](c, objects.Namespaces),
 		configured: c.Configured["PodTolerationRestriction"].tolerations,
 	}
 }
@@ -117,7 +116,7 @@ func (p podTolerationRestriction) Validate(ctx context.Context, a admission.Attr
 // tolerations returns the list in an annotation of the namespace. has reports
 // whether there is one; it may be empty.
 func (p podTolerationRestriction) tolerations(ctx context.Context, a admission.Attributes, annotation string) (list []corev1.Toleration, has bool, err error) {
-	ns, err := namespaceOf(ctx, a, p.namespaces, p.refresh)
+	ns, err := namespaceOf(ctx, a, p.namespaces)
 	if err != nil {
 		return nil, false, err
 	}

@@ -14,12 +14,11 @@ import (
 // priority sets the priority of a pod from its priority class.
 type priority struct {
 	onWrite
-	classes objects.Reader[*schedulingv1.PriorityClass]
-	refresh func(context.Context) error
+	classes fresh[*schedulingv1.PriorityClass]
 }
 
 func newPriority(c *Config) admission.Interface {
-	return priority{classes: objects.Of[*schedulingv1.PriorityClass](c.Objects, objects.PriorityClasses), refresh: c.Refresh}
+	return priority{classes: freshOf[*schedulingv1.PriorityClass](c, objects.PriorityClasses)}
 }
 
 func (p priority) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
@@ -69,10 +68,7 @@ func (p priority) classOf(ctx context.Context, a admission.Attributes, name stri
 	if name == "" {
 		return p.globalDefault(), nil
 	}
-	class, ok := p.classes.Get("", name)
-	if !ok && p.refresh != nil && p.refresh(ctx) == nil {
-		class, ok = p.classes.Get("", name)
-	}
+	class, ok := p.classes.find(ctx, "", name)
 	if !ok {
 		return nil, refused(a, "no PriorityClass with name %v was found", name)
 	}

@@ -17,12 +17,11 @@ import (
 // selector and tolerations.
 type runtimeClass struct {
 	onCreate
-	classes objects.Reader[*nodev1.RuntimeClass]
-	refresh func(context.Context) error
+	classes fresh[*nodev1.RuntimeClass]
 }
 
 func newRuntimeClass(c *Config) admission.Interface {
-	return runtimeClass{classes: objects.Of[*nodev1.RuntimeClass](c.Objects, objects.RuntimeClasses), refresh: c.Refresh}
+	return runtimeClass{classes: freshOf[*nodev1.RuntimeClass](c, objects.RuntimeClasses)}
 }
 
 func (p runtimeClass) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
@@ -111,10 +110,7 @@ func (p runtimeClass) find(ctx context.Context, a admission.Attributes) (*corev1
 		return pod, nil, nil
 	}
 	name := *pod.Spec.RuntimeClassName
-	class, ok := p.classes.Get("", name)
-	if !ok && p.refresh != nil && p.refresh(ctx) == nil {
-		class, ok = p.classes.Get("", name)
-	}
+	class, ok := p.classes.find(ctx, "", name)
 	if !ok {
 		return nil, nil, refused(a, "pod rejected: RuntimeClass %q not found", name)
 	}

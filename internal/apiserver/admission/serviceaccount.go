@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/podquery"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 const (
@@ -32,12 +33,11 @@ const (
 // and a volume with a token.
 type serviceAccount struct {
 	onWrite
-	accounts objects.Reader[*corev1.ServiceAccount]
-	refresh  func(context.Context) error
+	accounts fresh[*corev1.ServiceAccount]
 }
 
 func newServiceAccount(c *Config) admission.Interface {
-	return serviceAccount{accounts: objects.Of[*corev1.ServiceAccount](c.Objects, objects.ServiceAccounts), refresh: c.Refresh}
+	return serviceAccount{accounts: freshOf[*corev1.ServiceAccount](c, objects.ServiceAccounts)}
 }
 
 func (p serviceAccount) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
@@ -112,21 +112,14 @@ func validateMirror(a admission.Attributes, pod *corev1.Pod) error {
 }
 
 func (p serviceAccount) find(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
-	account, ok := p.accounts.Get(namespace, name)
+	account, ok := p.accounts.find(ctx, namespace, name)
 	if ok {
 		return account, nil
 	}
-	if p.refresh != nil && p.refresh(ctx) == nil {
-		if account, ok = p.accounts.Get(namespace, name); ok {
-			return account, nil
-		}
-	}
 	if name == defaultServiceAccount {
 		for range defaultAccountTimeout / defaultAccountPoll {
-			select {
-			case <-ctx.Done():
+			if !supervise.Pause(ctx, defaultAccountPoll) {
 				return nil, ctx.Err()
-			case <-time.After(defaultAccountPoll):
 			}
 			if account, ok = p.accounts.Get(namespace, name); ok {
 				return account, nil

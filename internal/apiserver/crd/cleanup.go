@@ -12,6 +12,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/apiserver/recovery"
 	"github.com/coracle-io/coracle/internal/resource"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/watchcache"
 )
 
@@ -33,10 +34,7 @@ func (s *Server) clean(ctx context.Context, kind *watchcache.Kind, crd *apiexten
 				return
 			}
 			klog.FromContext(ctx).Error(err, "Cannot remove the objects of a deleted custom resource definition yet", "definition", crd.Name, "again", cleanupRetry)
-			select {
-			case <-ctx.Done():
-			case <-time.After(cleanupRetry):
-			}
+			supervise.Pause(ctx, cleanupRetry)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apiserver/pkg/util/shufflesharding"
+	"k8s.io/utils/ptr"
 )
 
 // limits are the numbers of seats of a priority level.
@@ -24,12 +25,7 @@ type shares struct {
 }
 
 func sharesOf(p *flowcontrolv1.PriorityLevelConfiguration) shares {
-	or := func(v *int32, otherwise int32) int32 {
-		if v == nil {
-			return otherwise
-		}
-		return *v
-	}
+	or := ptr.Deref[int32]
 	if p.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt {
 		s := shares{exempt: true, borrowing: -1}
 		if e := p.Spec.Exempt; e != nil {

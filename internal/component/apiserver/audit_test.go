@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -309,9 +308,8 @@ func (r *receiver) all() []auditv1.Event {
 
 func TestAuditWebhook(t *testing.T) {
 	r := &receiver{}
-	server := httptest.NewTLSServer(r)
-	defer server.Close()
-	s := startWhole(t, "--audit-policy-file="+file(t, "policy.yaml", policy), "--audit-webhook-config-file="+webhookConfig(t, server),
+	_, webhook := startWebhook(t, r)
+	s := startWhole(t, "--audit-policy-file="+file(t, "policy.yaml", policy), "--audit-webhook-config-file="+webhook,
 		"--audit-webhook-batch-max-wait=10ms", "--audit-webhook-truncate-enabled", "--audit-webhook-truncate-max-event-size=3000")
 	roles := s.clientset(s.admin()).RbacV1().Roles("default")
 	if _, err := roles.Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "small"}}, metav1.CreateOptions{}); err != nil {
@@ -334,10 +332,9 @@ func TestAuditWebhook(t *testing.T) {
 // With the mode blocking-strict, a request whose event cannot be written is
 // refused.
 func TestAuditStrictly(t *testing.T) {
-	server := httptest.NewTLSServer(http.NotFoundHandler())
-	defer server.Close()
+	_, webhook := startWebhook(t, http.NotFoundHandler())
 	all := "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n  resources: [{group: \"\", resources: [configmaps]}]\n"
-	s := startWhole(t, "--audit-policy-file="+file(t, "policy.yaml", all), "--audit-webhook-config-file="+webhookConfig(t, server), "--audit-webhook-mode=blocking-strict",
+	s := startWhole(t, "--audit-policy-file="+file(t, "policy.yaml", all), "--audit-webhook-config-file="+webhook, "--audit-webhook-mode=blocking-strict",
 		"--audit-webhook-initial-backoff=1ms")
 	code, _ := s.do(s.admin(), "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"unseen"}}`)
 	if code != http.StatusInternalServerError {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -191,7 +190,7 @@ jwt:
 }
 
 func TestTokenWebhook(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	_, webhook := startWebhook(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review authenticationv1.TokenReview
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -205,8 +204,7 @@ func TestTokenWebhook(t *testing.T) {
 			t.Error(err)
 		}
 	}))
-	defer server.Close()
-	s := startWhole(t, "--authentication-token-webhook-config-file="+webhookConfig(t, server), "--authentication-token-webhook-version=v1", "--anonymous-auth=false")
+	s := startWhole(t, "--authentication-token-webhook-config-file="+webhook, "--authentication-token-webhook-version=v1", "--anonymous-auth=false")
 	for token, want := range map[string]string{"token-of-joe": "joe [authentication.k8s.io/v1 system:authenticated]", "other": ""} {
 		if got := s.whoami(s.withToken(token)); got != want {
 			t.Errorf("%s is %q's, want %q", token, got, want)

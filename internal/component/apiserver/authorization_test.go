@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -55,9 +54,8 @@ func (s *whole) list(token, query string) int {
 
 func TestAuthorizationWebhook(t *testing.T) {
 	j := &judge{}
-	server := httptest.NewTLSServer(j)
-	defer server.Close()
-	s := startWhole(t, "--authorization-mode=Node,Webhook,RBAC", "--authorization-webhook-config-file="+webhookConfig(t, server),
+	_, webhook := startWebhook(t, j)
+	s := startWhole(t, "--authorization-mode=Node,Webhook,RBAC", "--authorization-webhook-config-file="+webhook,
 		"--authorization-webhook-version=v1", "--token-auth-file="+file(t, "tokens.csv", tokens))
 	for token, want := range map[string]int{"a": http.StatusOK, "b": http.StatusForbidden, "c": http.StatusForbidden} {
 		if got := s.list(token, ""); got != want {
@@ -125,8 +123,7 @@ authorizers:
 
 func TestAuthorizationConfig(t *testing.T) {
 	j := &judge{}
-	server := httptest.NewTLSServer(j)
-	connection := webhookConfig(t, server)
+	server, connection := startWebhook(t, j)
 	path := file(t, "authorization.yaml", fmt.Sprintf(authorizers, "NoOpinion", connection, "pods"))
 	s := startWhole(t, "--authorization-config="+path, "--token-auth-file="+file(t, "tokens.csv", tokens))
 	if got := s.list("a", ""); got != http.StatusForbidden {

@@ -38,10 +38,7 @@ func (a *Server) untilDefaults(ctx context.Context) error {
 			return ctx.Err()
 		}
 		klog.FromContext(ctx).Error(err, "The start waits for the default objects", "again", again)
-		select {
-		case <-ctx.Done():
-		case <-time.After(again):
-		}
+		supervise.Pause(ctx, again)
 	}
 }
 

@@ -230,18 +230,21 @@ func lines[T any](t *testing.T, path string) []T {
 	}
 }
 
-// webhookConfig is the kubeconfig by which an API server reaches a webhook.
-func webhookConfig(t *testing.T, server *httptest.Server) string {
+// startWebhook starts a webhook that runs until the test ends. config is the kubeconfig by
+// which an API server reaches it.
+func startWebhook(t *testing.T, h http.Handler) (server *httptest.Server, config string) {
 	t.Helper()
+	server = httptest.NewTLSServer(h)
+	t.Cleanup(server.Close)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	config := clientcmdapi.NewConfig()
-	config.Clusters["webhook"] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: authority}
-	config.AuthInfos["apiserver"] = &clientcmdapi.AuthInfo{}
-	config.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook", AuthInfo: "apiserver"}
-	config.CurrentContext = "webhook"
+	of := clientcmdapi.NewConfig()
+	of.Clusters["webhook"] = &clientcmdapi.Cluster{Server: server.URL, CertificateAuthorityData: authority}
+	of.AuthInfos["apiserver"] = &clientcmdapi.AuthInfo{}
+	of.Contexts["webhook"] = &clientcmdapi.Context{Cluster: "webhook", AuthInfo: "apiserver"}
+	of.CurrentContext = "webhook"
 	path := filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
+	if err := clientcmd.WriteToFile(*of, path); err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return server, path
 }

@@ -22,23 +22,22 @@ import (
 // Set applies arguments of the form "name=value" or "name", as given with
 // --apiserver-arg, to a component's flags.
 func Set(component string, fs *pflag.FlagSet, arguments []string) error {
-	for _, a := range arguments {
-		name, value, given := strings.Cut(strings.TrimPrefix(a, "--"), "=")
-		flag := fs.Lookup(name)
-		if was, removed := strings.CutSuffix(name, "-"); flag == nil && removed && !given && fs.Lookup(was) != nil {
-			return BadArgument(component, a, "the cluster is new and has no argument to remove: leave it out")
+	for _, argument := range arguments {
+		a := flagvalue.ParseArgument(argument)
+		flag := fs.Lookup(a.Name)
+		switch {
+		case flag == nil:
+			return unknownFlag(component, fs, argument, a.Name)
+		case a.Removes:
+			return BadArgument(component, argument, "the cluster is new and has no argument to remove: leave it out")
+		case a.HasValue:
+		case flag.NoOptDefVal == "":
+			return BadArgument(component, argument, "needs a value, such as %s=VALUE", a.Name)
+		default:
+			a.Value = flag.NoOptDefVal
 		}
-		if flag == nil {
-			return unknownFlag(component, fs, a, name)
-		}
-		if !given {
-			if flag.NoOptDefVal == "" {
-				return BadArgument(component, a, "needs a value, such as %s=VALUE", name)
-			}
-			value = flag.NoOptDefVal
-		}
-		if err := fs.Set(name, value); err != nil {
-			return BadArgument(component, a, "%w", err)
+		if err := fs.Set(a.Name, a.Value); err != nil {
+			return BadArgument(component, argument, "%w", err)
 		}
 	}
 	return flagvalue.Check(fs)

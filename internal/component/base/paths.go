@@ -2,7 +2,6 @@ package base
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -15,24 +14,21 @@ import (
 // working directory if dir is "".
 func Given(component string, fs *pflag.FlagSet, arguments []string, dir string) ([]string, error) {
 	given := slices.Clone(arguments)
-	for i, a := range given {
-		if name, removed := strings.CutSuffix(strings.TrimPrefix(a, "--"), "-"); removed && !strings.Contains(name, "=") {
-			if fs.Lookup(name) == nil {
-				return nil, unknownFlag(component, fs, a, name)
-			}
+	for i, argument := range arguments {
+		a := flagvalue.ParseArgument(argument)
+		flag := fs.Lookup(a.Name)
+		if flag == nil {
+			return nil, unknownFlag(component, fs, argument, a.Name)
+		}
+		if a.Removes {
 			continue
 		}
-		name, value, _ := strings.Cut(strings.TrimPrefix(a, "--"), "=")
-		flag := fs.Lookup(name)
-		if flag == nil {
-			return nil, unknownFlag(component, fs, a, name)
-		}
-		absolute, err := flagvalue.AbsolutePath(flag, dir, value)
+		absolute, err := flagvalue.AbsolutePath(flag, dir, a.Value)
 		if err != nil {
-			return nil, BadArgument(component, a, "%w", err)
+			return nil, BadArgument(component, argument, "%w", err)
 		}
-		if absolute != value {
-			given[i] = name + "=" + absolute
+		if absolute != a.Value {
+			given[i] = a.Name + "=" + absolute
 		}
 	}
 	return given, nil

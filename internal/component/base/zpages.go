@@ -52,12 +52,19 @@ type FlagValues map[string]string
 // GetFlagz implements flagz.Reader.
 func (f FlagValues) GetFlagz() map[string]string { return f }
 
-// FlagValuesOf returns the values of the flags that addFlags binds. It does not
+// FlagValuesOf returns the values of the flags that bind defines. It does not
 // change them, but nothing else may access them concurrently.
 func FlagValuesOf(bind func(*pflag.FlagSet)) FlagValues {
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
 	bind(set)
+	return ValuesOf(set)
+}
+
+// ValuesOf returns the values of flags. A nil set has none.
+func ValuesOf(fs *pflag.FlagSet) FlagValues {
 	values := FlagValues{}
-	set.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
+	if fs != nil {
+		fs.VisitAll(func(f *pflag.Flag) { values[f.Name] = f.Value.String() })
+	}
 	return values
 }

@@ -33,19 +33,23 @@ type Options struct {
 	// Observe, if set, is called with the name of the lease whenever this
 	// instance starts or stops leading, and with false at the start.
 	Observe func(lease string, leads bool)
-	// Health, if set, watches whether this instance renews the lease while it leads.
-	Health *leaderelection.HealthzAdaptor
+	// health, if set, watches whether this instance renews the lease while it leads.
+	health *leaderelection.HealthzAdaptor
 }
 
 // healthTolerance is how long after the end of its lease a leader that could not
 // renew it counts as healthy. It is upstream's.
 const healthTolerance = 20 * time.Second
 
-// NewHealth returns a Health, and the check of it by upstream's name. It fails if this
-// instance leads and has not renewed the lease.
-func NewHealth() (*leaderelection.HealthzAdaptor, health.Check) {
+// AddHealth returns a check, by upstream's name, of the leadership. It fails if this
+// instance leads and has not renewed the lease. Without an election there is none.
+func (o *Options) AddHealth() []health.Check {
+	if !*o.Configuration.LeaderElect {
+		return nil
+	}
 	h := leaderelection.NewLeaderHealthzAdaptor(healthTolerance)
-	return h, health.Check{Name: h.Name(), Run: func(context.Context) error { return h.Check(nil) }}
+	o.health = h
+	return []health.Check{{Name: h.Name(), Run: func(context.Context) error { return h.Check(nil) }}}
 }
 
 // DefaultConfiguration returns upstream's defaults for a component. The lock is
@@ -163,8 +167,8 @@ func (t *term) run(ctx context.Context, o Options, lock resourcelock.Interface) 
 	if err != nil {
 		return fmt.Errorf("leader election: %w", err)
 	}
-	if o.Health != nil {
-		o.Health.SetLeaderElection(elector)
+	if o.health != nil {
+		o.health.SetLeaderElection(elector)
 	}
 	elector.Run(election)
 	// The elector calls lead in its own goroutine once it has acquired the

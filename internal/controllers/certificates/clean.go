@@ -10,7 +10,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/coracle-io/coracle/internal/controller"
@@ -37,37 +37,40 @@ const (
 // newCleaning builds the cleaning controller.
 func newCleaning(env *controller.Env) (controller.Controller, error) {
 	requests := env.Client.Informers.Certificates().V1().CertificateSigningRequests()
-	clean := func(ctx context.Context) error {
-		all, err := requests.Lister().List(labels.Everything())
-		if err != nil {
-			return err
-		}
-		var errs []error
-		for _, csr := range all {
-			reason := deletionReason(csr, time.Now())
-			if reason == "" {
-				continue
-			}
-			klog.FromContext(ctx).V(2).Info("Deleting certificate signing request", "name", csr.Name, "reason", reason)
-			err := env.Client.Kubernetes.CertificatesV1().CertificateSigningRequests().Delete(ctx, csr.Name, metav1.DeleteOptions{
-				Preconditions: &metav1.Preconditions{UID: &csr.UID},
-			})
-			if err = controller.IgnoreNotFoundOrConflict(err); err != nil {
-				errs = append(errs, fmt.Errorf("deleting request %s: %w", csr.Name, err))
-			}
-		}
-		return errors.Join(errs...)
-	}
+	api := env.Client.Kubernetes.CertificatesV1().CertificateSigningRequests()
 	return controller.Func(func(ctx context.Context) error {
-		return controller.Serve(ctx, []controller.Source{controller.Reads(requests.Informer())}, func(ctx context.Context) error {
-			supervise.Repeat(ctx, pollingInterval, func() {
-				if err := clean(ctx); err != nil {
-					klog.FromContext(ctx).Error(err, "Cannot delete some old certificate signing requests, retrying later", "after", pollingInterval)
-				}
-			})
-			return nil
+		return clean(ctx, requests.Informer(), pollingInterval, deletionReason, func(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, options metav1.DeleteOptions) error {
+			return api.Delete(ctx, csr.Name, options)
 		})
 	}), nil
+}
+
+// clean deletes the requests for which reason returns one. It looks at all of them in
+// each period, until ctx ends.
+func clean[T metav1.Object](ctx context.Context, requests cache.SharedIndexInformer, period time.Duration, reason func(T, time.Time) string, remove func(context.Context, T, metav1.DeleteOptions) error) error {
+	return controller.Serve(ctx, []controller.Source{controller.Reads(requests)}, func(ctx context.Context) error {
+		log := klog.FromContext(ctx)
+		supervise.Repeat(ctx, period, func() {
+			var errs []error
+			for _, o := range requests.GetStore().List() {
+				r := o.(T)
+				why := reason(r, time.Now())
+				if why == "" {
+					continue
+				}
+				log.V(2).Info("Deleting a request", "request", klog.KObj(r), "reason", why)
+				uid := r.GetUID()
+				err := remove(ctx, r, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+				if err = controller.IgnoreNotFoundOrConflict(err); err != nil {
+					errs = append(errs, fmt.Errorf("deleting request %s: %w", klog.KObj(r), err))
+				}
+			}
+			if err := errors.Join(errs...); err != nil {
+				log.Error(err, "Cannot delete some old requests, retrying later", "after", period)
+			}
+		})
+		return nil
+	})
 }
 
 // deletionReason returns why a request must be deleted, or "" if it must be kept.

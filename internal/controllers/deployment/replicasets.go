@@ -17,6 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/dump"
+	"k8s.io/utils/ptr"
+
+	"github.com/coracle-io/coracle/internal/order"
 )
 
 // templateHash returns the value of the label pod-template-hash, which is also the suffix of
@@ -52,7 +55,7 @@ type sets struct {
 // template.
 func classify(d *apps.Deployment, owned []*apps.ReplicaSet) sets {
 	var s sets
-	for _, rs := range slices.SortedFunc(slices.Values(owned), compareAge) {
+	for _, rs := range slices.SortedFunc(slices.Values(owned), order.ByAge) {
 		if s.newRS == nil && sameTemplate(&rs.Spec.Template, &d.Spec.Template) {
 			s.newRS = rs
 		} else {
@@ -60,10 +63,6 @@ func classify(d *apps.Deployment, owned []*apps.ReplicaSet) sets {
 		}
 	}
 	return s
-}
-
-func compareAge(a, b *apps.ReplicaSet) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
 // all returns the old ReplicaSets followed by the new one.
@@ -84,19 +83,11 @@ func replicas(rs *apps.ReplicaSet) int32 {
 	if rs == nil {
 		return 0
 	}
-	if rs.Spec.Replicas == nil {
-		return 1
-	}
-	return *rs.Spec.Replicas
+	return ptr.Deref(rs.Spec.Replicas, 1)
 }
 
 // desired returns spec.replicas of a Deployment.
-func desired(d *apps.Deployment) int32 {
-	if d.Spec.Replicas == nil {
-		return 1
-	}
-	return *d.Spec.Replicas
-}
+func desired(d *apps.Deployment) int32 { return ptr.Deref(d.Spec.Replicas, 1) }
 
 // total returns the sum of a number of ReplicaSets, at most math.MaxInt32.
 func total(all []*apps.ReplicaSet, number func(*apps.ReplicaSet) int32) int32 {

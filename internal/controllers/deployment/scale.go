@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	apps "k8s.io/api/apps/v1"
+
+	"github.com/coracle-io/coracle/internal/order"
 )
 
 // scaling is a ReplicaSet and its new size.
@@ -134,7 +136,7 @@ func proportional(d *apps.Deployment, running []*apps.ReplicaSet) []scaling {
 	}
 	add := allowed - total(running, replicas)
 	sorted := slices.SortedFunc(slices.Values(running), func(a, b *apps.ReplicaSet) int {
-		byAge := compareAge(a, b)
+		byAge := order.ByAge(a, b)
 		if add > 0 {
 			byAge = -byAge
 		}
@@ -221,7 +223,7 @@ func expired(d *apps.Deployment, old []*apps.ReplicaSet) []*apps.ReplicaSet {
 		return nil
 	}
 	slices.SortStableFunc(alive, func(a, b *apps.ReplicaSet) int {
-		return cmp.Or(cmp.Compare(revision(a), revision(b)), compareAge(a, b))
+		return cmp.Or(cmp.Compare(revision(a), revision(b)), order.ByAge(a, b))
 	})
 	return slices.DeleteFunc(alive[:extra], func(rs *apps.ReplicaSet) bool {
 		return rs.Status.Replicas != 0 || replicas(rs) != 0 || rs.Generation > rs.Status.ObservedGeneration

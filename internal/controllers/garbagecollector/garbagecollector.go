@@ -23,6 +23,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/kinds"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Descriptor describes the controller.
@@ -102,10 +103,7 @@ func newCollector(env *controller.Env, objects metadata.Interface, workers int) 
 func (c *collector) Run(ctx context.Context) error {
 	defer c.monitors.closeAll()
 	for c.discover(ctx, struct{}{}) != nil && ctx.Err() == nil && len(c.monitors.list()) == 0 {
-		select {
-		case <-ctx.Done():
-		case <-time.After(discoveryDelay):
-		}
+		supervise.Pause(ctx, discoveryDelay)
 	}
 	return controller.Serve(ctx, nil, c.discovery.Workers(1), c.queue.Workers(c.workers))
 }

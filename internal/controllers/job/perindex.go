@@ -79,7 +79,7 @@ func (s snapshot) failedIndexes(p *plan, done indexes) indexes {
 // the only record of earlier failures.
 func (s snapshot) lastFailedPods(p *plan) map[int]*v1.Pod {
 	last := map[int]*v1.Pod{}
-	if !perIndex(s.job) || s.job.DeletionTimestamp != nil || ends(&p.status) {
+	if !perIndex(s.job) || s.job.DeletionTimestamp != nil || p.ends() {
 		return last
 	}
 	done := s.completedIndexes(p)

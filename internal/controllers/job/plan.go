@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/controller/workload"
@@ -106,19 +107,20 @@ func has(st *batch.JobStatus, t batch.JobConditionType) bool {
 // finished reports whether a Job is complete or failed.
 func finished(job *batch.Job) bool { return workload.FinishedCondition(job) != nil }
 
-func set(st *batch.JobStatus, t batch.JobConditionType, status v1.ConditionStatus, reason, message string, now time.Time) {
+// set sets a condition of the Job.
+func (s snapshot) set(p *plan, t batch.JobConditionType, status v1.ConditionStatus, reason, message string) {
 	c := batch.JobCondition{
 		Type: t, Status: status, Reason: reason, Message: message,
-		LastProbeTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
+		LastProbeTime: metav1.NewTime(s.now), LastTransitionTime: metav1.NewTime(s.now),
 	}
-	if have := condition(st, t); have != nil {
+	if have := condition(&p.status, t); have != nil {
 		if have.Status == status && have.Reason == reason && have.Message == message {
 			return
 		}
 		*have = c
 		return
 	}
-	st.Conditions = append(st.Conditions, c)
+	p.status.Conditions = append(p.status.Conditions, c)
 }
 
 // decide returns what to do for a Job. failures is the number of consecutive failures,
@@ -139,7 +141,7 @@ func decide(s snapshot, failures int, lastFailure time.Time) plan {
 	delayed := s.trackFinishedPods(&p)
 	s.checkCriteria(&p, o, delayed)
 	switch {
-	case ends(&p.status):
+	case p.ends():
 		s.trackDelayedPods(&p, delayed)
 		p.countDeleted = has(&p.status, batch.JobFailureTarget)
 		p.delete = o.active
@@ -159,8 +161,8 @@ func decide(s snapshot, failures int, lastFailure time.Time) plan {
 func suspended(job *batch.Job) bool { return job.Spec.Suspend != nil && *job.Spec.Suspend }
 
 // ends reports whether a Job has succeeded or failed, though its pods may still run.
-func ends(st *batch.JobStatus) bool {
-	return has(st, batch.JobFailureTarget) || has(st, batch.JobSuccessCriteriaMet)
+func (p *plan) ends() bool {
+	return has(&p.status, batch.JobFailureTarget) || has(&p.status, batch.JobSuccessCriteriaMet)
 }
 
 func (s snapshot) groupPods() (o podGroups) {
@@ -252,14 +254,14 @@ func (s snapshot) trackFinishedPods(p *plan) (delayed map[int]*v1.Pod) {
 // Job because of a pod. A Job that has succeeded does not fail any more.
 func (s snapshot) matchFailJob(p *plan) {
 	for _, pod := range s.pods {
-		if ends(&p.status) {
+		if p.ends() {
 			return
 		}
 		if !tracked(pod) || !failed(s.job, pod) {
 			continue
 		}
 		if action, message := matchPodFailurePolicy(s.job, pod); action == batch.PodFailurePolicyActionFailJob {
-			set(&p.status, batch.JobFailureTarget, v1.ConditionTrue, batch.JobReasonPodFailurePolicy, message, s.now)
+			s.set(p, batch.JobFailureTarget, v1.ConditionTrue, batch.JobReasonPodFailurePolicy, message)
 		}
 	}
 }
@@ -323,11 +325,11 @@ func succeeded(p *plan) int32 {
 // checkCriteria sets the condition FailureTarget or SuccessCriteriaMet if the Job has
 // failed or succeeded. The failures of delayed pods count, though they are not in the status.
 func (s snapshot) checkCriteria(p *plan, o podGroups, delayed map[int]*v1.Pod) {
-	if ends(&p.status) {
+	if p.ends() {
 		return
 	}
 	fail := func(reason, message string) {
-		set(&p.status, batch.JobFailureTarget, v1.ConditionTrue, reason, message, s.now)
+		s.set(p, batch.JobFailureTarget, v1.ConditionTrue, reason, message)
 	}
 	failures := p.status.Failed + int32(len(p.status.UncountedTerminatedPods.Failed)) + p.laterFailed
 	for _, pod := range delayed {
@@ -335,10 +337,7 @@ func (s snapshot) checkCriteria(p *plan, o podGroups, delayed map[int]*v1.Pod) {
 			failures++
 		}
 	}
-	limit := int32(6)
-	if s.job.Spec.BackoffLimit != nil {
-		limit = *s.job.Spec.BackoffLimit
-	}
+	limit := ptr.Deref(s.job.Spec.BackoffLimit, 6)
 	if failures > limit || s.pastBackoffLimitOnFailure(o, limit) {
 		fail(batch.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
 		return
@@ -360,7 +359,7 @@ func (s snapshot) checkCriteria(p *plan, o podGroups, delayed map[int]*v1.Pod) {
 		return
 	}
 	succeed := func(reason, message string) {
-		set(&p.status, batch.JobSuccessCriteriaMet, v1.ConditionTrue, reason, message, s.now)
+		s.set(p, batch.JobSuccessCriteriaMet, v1.ConditionTrue, reason, message)
 	}
 	switch rule := matchedRule(s.job, p.status.CompletedIndexes); {
 	case rule >= 0:
@@ -404,10 +403,7 @@ func (p *plan) requeueWithin(d time.Duration) {
 
 // managePods decides which pods to create or delete.
 func (s snapshot) managePods(p *plan, o podGroups, failures int, lastFailure time.Time) {
-	parallelism := int32(1)
-	if s.job.Spec.Parallelism != nil {
-		parallelism = *s.job.Spec.Parallelism
-	}
+	parallelism := ptr.Deref(s.job.Spec.Parallelism, 1)
 	want := parallelism
 	if s.job.Spec.Completions != nil {
 		want = max(0, min(parallelism, *s.job.Spec.Completions-succeeded(p)-recordedFailedIndexes(&p.status).count()))
@@ -494,11 +490,11 @@ func (s snapshot) setSuspended(p *plan) {
 	was := has(&p.status, batch.JobSuspended)
 	switch {
 	case suspended(s.job) && !was:
-		set(&p.status, batch.JobSuspended, v1.ConditionTrue, "JobSuspended", "Job suspended", s.now)
+		s.set(p, batch.JobSuspended, v1.ConditionTrue, "JobSuspended", "Job suspended")
 		p.events = append(p.events, event{v1.EventTypeNormal, "Suspended", "Job suspended"})
 		p.status.StartTime = nil
 	case !suspended(s.job) && was:
-		set(&p.status, batch.JobSuspended, v1.ConditionFalse, "JobResumed", "Job resumed", s.now)
+		s.set(p, batch.JobSuspended, v1.ConditionFalse, "JobResumed", "Job resumed")
 		p.events = append(p.events, event{v1.EventTypeNormal, "Resumed", "Job resumed"})
 		p.status.StartTime = new(metav1.NewTime(s.now))
 	}
@@ -535,14 +531,14 @@ func (s snapshot) finish(p *plan) {
 	if s.stale || len(p.delete) > 0 || p.status.Active > 0 || *p.status.Terminating > 0 || len(uncounted.Failed)+len(uncounted.Succeeded) > 0 {
 		return
 	}
-	if n := s.job.Spec.Completions; ends(&p.status) && p.status.StartTime == nil && (n == nil || *n > 0) {
+	if n := s.job.Spec.Completions; p.ends() && p.status.StartTime == nil && (n == nil || *n > 0) {
 		p.status.StartTime = new(metav1.NewTime(s.now)) // it ends while it is suspended
 	}
 	if c := condition(&p.status, batch.JobFailureTarget); c != nil && c.Status == v1.ConditionTrue {
-		set(&p.status, batch.JobFailed, v1.ConditionTrue, c.Reason, c.Message, s.now)
+		s.set(p, batch.JobFailed, v1.ConditionTrue, c.Reason, c.Message)
 		p.events = append(p.events, event{v1.EventTypeWarning, c.Reason, c.Message})
 	} else if c := condition(&p.status, batch.JobSuccessCriteriaMet); c != nil && c.Status == v1.ConditionTrue {
-		set(&p.status, batch.JobComplete, v1.ConditionTrue, c.Reason, c.Message, s.now)
+		s.set(p, batch.JobComplete, v1.ConditionTrue, c.Reason, c.Message)
 		p.status.CompletionTime = new(metav1.NewTime(s.now))
 		if n := s.job.Spec.Completions; n != nil && p.status.Succeeded > *n {
 			p.events = append(p.events, event{v1.EventTypeWarning, "TooManySucceededPods", "Too many succeeded pods running after completion count reached"})

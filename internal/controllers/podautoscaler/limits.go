@@ -6,6 +6,7 @@ import (
 	"time"
 
 	autoscaling "k8s.io/api/autoscaling/v2"
+	"k8s.io/utils/ptr"
 )
 
 // history holds the recommendations of an autoscaler and its changes of the
@@ -154,10 +155,7 @@ func withinRange() reason {
 // The policy with the largest change decides, unless the rules select the
 // smallest one or none.
 func (h *history) limit(rules *autoscaling.HPAScalingRules, current int32, now time.Time, up bool) int32 {
-	selected := autoscaling.MaxChangePolicySelect
-	if rules.SelectPolicy != nil {
-		selected = *rules.SelectPolicy
-	}
+	selected := ptr.Deref(rules.SelectPolicy, autoscaling.MaxChangePolicySelect)
 	if selected == autoscaling.DisabledPolicySelect || len(rules.Policies) == 0 {
 		return current
 	}

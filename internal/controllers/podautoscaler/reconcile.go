@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
@@ -115,10 +116,7 @@ const belowMinimum = "Current number of replicas below Spec.MinReplicas"
 // one. It is negative if the metrics give none. An error beside a number is of
 // metrics that were left out.
 func (c *autoscaler) decide(ctx context.Context, hpa *autoscaling.HorizontalPodAutoscaler, k *known, t *target, now time.Time) (desired int32, why string, err error) {
-	minimum, current := int32(1), t.scale.Spec.Replicas
-	if hpa.Spec.MinReplicas != nil {
-		minimum = *hpa.Spec.MinReplicas
-	}
+	minimum, current := ptr.Deref(hpa.Spec.MinReplicas, 1), t.scale.Spec.Replicas
 	switch {
 	case current == 0 && !c.scalesFromZero(hpa, minimum):
 		if !c.env.Features.Enabled(feature.HPAScaleToZero) {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/controller/workload"
@@ -35,12 +36,7 @@ func decide(set *apps.ReplicaSet, active []*v1.Pod, order pods.DeletionOrder) pl
 	return plan{}
 }
 
-func replicas(set *apps.ReplicaSet) int32 {
-	if set.Spec.Replicas == nil {
-		return 1
-	}
-	return *set.Spec.Replicas
-}
+func replicas(set *apps.ReplicaSet) int32 { return ptr.Deref(set.Spec.Replicas, 1) }
 
 // observation is the input of status.
 type observation struct {

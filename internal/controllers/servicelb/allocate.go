@@ -12,6 +12,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/addresspool"
 	"github.com/coracle-io/coracle/internal/controller"
+	"github.com/coracle-io/coracle/internal/order"
 )
 
 // Annotations of Services that ask for addresses of pools. Their names are those of
@@ -80,7 +81,7 @@ func isMarked(s *v1.Service) bool {
 // before the API server has the loss.
 func allocate(services []service, pools addresspool.Pools, others map[netip.Addr]string) map[controller.Key]assignment {
 	services = slices.Clone(services)
-	slices.SortFunc(services, func(a, b service) int { return compareAge(a.Service, b.Service) })
+	slices.SortFunc(services, func(a, b service) int { return order.ByAge(a.Service, b.Service) })
 	al := &allocator{
 		pools: pools, others: others, holders: map[netip.Addr][]*v1.Service{}, keepers: map[netip.Addr][]*v1.Service{},
 		shared: map[string][]netip.Addr{}, next: map[netip.Addr]netip.Addr{},
@@ -266,7 +267,7 @@ func (al *allocator) takenBy(s *v1.Service, a netip.Addr) string {
 // another one, or nil.
 func (al *allocator) conflict(s *v1.Service, with []*v1.Service) *v1.Service {
 	for _, other := range with {
-		if compareAge(s, other) != 0 && !share(s, other) {
+		if order.ByAge(s, other) != 0 && !share(s, other) {
 			return other
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/nodestatus"
+	"github.com/coracle-io/coracle/internal/order"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -60,7 +61,7 @@ type assignment struct {
 // serves.
 func plan(services []service, nodes []node, nodePorts map[port]*v1.Service, reserved []int) map[controller.Key]assignment {
 	services = slices.Clone(services)
-	slices.SortFunc(services, func(a, b service) int { return compareAge(a.Service, b.Service) })
+	slices.SortFunc(services, func(a, b service) int { return order.ByAge(a.Service, b.Service) })
 	taken := map[string]map[port]*v1.Service{}
 	for _, n := range nodes {
 		taken[n.name] = map[port]*v1.Service{}
@@ -107,21 +108,15 @@ func obstacleOn(n node, s *v1.Service, taken, nodePorts map[port]*v1.Service, re
 		case owner != nil:
 			return fmt.Sprintf("port %v is that of an older Service in another namespace", p)
 		// Their range is that of node ports, whatever is older.
-		case byNodePort != nil && compareAge(byNodePort, s) != 0 && byNodePort.Namespace == s.Namespace:
+		case byNodePort != nil && order.ByAge(byNodePort, s) != 0 && byNodePort.Namespace == s.Namespace:
 			return fmt.Sprintf("port %v is a node port of Service %s", p, byNodePort.Name)
-		case byNodePort != nil && compareAge(byNodePort, s) != 0:
+		case byNodePort != nil && order.ByAge(byNodePort, s) != 0:
 			return fmt.Sprintf("port %v is a node port of a Service in another namespace", p)
 		case n.hostPorts[p]:
 			return fmt.Sprintf("port %v is a host port of a pod on node %s", p, n.name)
 		}
 	}
 	return ""
-}
-
-// compareAge compares Services by age, the oldest first. Names decide among those
-// of one age.
-func compareAge(a, b *v1.Service) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 func ports(s *v1.Service) []port {

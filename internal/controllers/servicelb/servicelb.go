@@ -39,6 +39,7 @@ import (
 	"github.com/coracle-io/coracle/internal/controller"
 	"github.com/coracle-io/coracle/internal/controller/pods"
 	"github.com/coracle-io/coracle/internal/nodestatus"
+	"github.com/coracle-io/coracle/internal/order"
 	"github.com/coracle-io/coracle/internal/podquery"
 )
 
@@ -256,7 +257,7 @@ func (b *balancer) sync(ctx context.Context) error {
 	}
 	for _, s := range all {
 		for _, p := range nodePortsOf(s) {
-			if owner := nodePorts[p]; owner == nil || compareAge(s, owner) < 0 {
+			if owner := nodePorts[p]; owner == nil || order.ByAge(s, owner) < 0 {
 				nodePorts[p] = s
 			}
 		}

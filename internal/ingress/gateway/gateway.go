@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/ingress/table"
+	"github.com/coracle-io/coracle/internal/order"
 )
 
 const (
@@ -185,11 +186,6 @@ type compiler struct {
 	listeners, places, backends, certificates map[string]int // how many a namespace has
 }
 
-// byAge orders objects as the specification does where they compete.
-func byAge(a, b *metav1.ObjectMeta) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
 // Compile decides what the objects of a source mean.
 func Compile(s *Source) *Plan {
 	c := &compiler{
@@ -205,13 +201,14 @@ func Compile(s *Source) *Plan {
 	for _, g := range s.Grants {
 		c.addGrant(g)
 	}
-	for _, g := range slices.SortedFunc(slices.Values(s.Gateways), func(a, b *Gateway) int { return byAge(&a.ObjectMeta, &b.ObjectMeta) }) {
+	// Where objects compete, the specification prefers older ones.
+	for _, g := range slices.SortedFunc(slices.Values(s.Gateways), order.ByAge) {
 		if own[g.Spec.GatewayClassName] {
 			c.addGateway(g)
 		}
 	}
 	for _, r := range slices.SortedFunc(slices.Values(s.Routes), func(a, b *Route) int {
-		return cmp.Or(byAge(&a.ObjectMeta, &b.ObjectMeta), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(order.ByAge(a, b), cmp.Compare(a.Kind, b.Kind))
 	}) {
 		c.addRoute(r)
 	}

@@ -43,7 +43,8 @@ func newWorld(t *testing.T, text string) *world {
 		if strings.HasPrefix(service, "no") {
 			return nil, "BackendNotFound", "Service " + service + ": there is none of that name"
 		}
-		b := table.NewBackend(fmt.Sprintf("%s/%s:%d", namespace, service, port), table.HTTP1, netip.MustParseAddrPort("10.0.0.1:80"))
+		b := &table.Backend{Name: fmt.Sprintf("%s/%s:%d", namespace, service, port), Protocol: table.HTTP1}
+		b.SetEndpoints([]netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:80")})
 		if grpc {
 			b.Protocol = table.H2C
 		}

@@ -85,7 +85,9 @@ func backend(t *testing.T, h http.HandlerFunc) netip.AddrPort {
 
 // routeTo returns a route to endpoints.
 func routeTo(endpoints ...netip.AddrPort) *table.Route {
-	return &table.Route{Namespace: "web", Name: "shop", Targets: []table.Target{{Weight: 1, Backend: table.NewBackend("web/shop:80", table.HTTP1, endpoints...)}}}
+	b := &table.Backend{Name: "web/shop:80", Protocol: table.HTTP1}
+	b.SetEndpoints(endpoints)
+	return &table.Route{Namespace: "web", Name: "shop", Targets: []table.Target{{Weight: 1, Backend: b}}}
 }
 
 // tableOf returns a table with one route, for all requests.

@@ -53,13 +53,6 @@ type Backend struct {
 	endpoints atomic.Pointer[[]netip.AddrPort] // nil is none
 }
 
-// NewBackend returns a backend.
-func NewBackend(name string, p Protocol, endpoints ...netip.AddrPort) *Backend {
-	b := &Backend{Name: name, Protocol: p}
-	b.SetEndpoints(endpoints)
-	return b
-}
-
 // Endpoints returns the endpoints that the backend has now. The list never changes.
 func (b *Backend) Endpoints() []netip.AddrPort {
 	if list := b.endpoints.Load(); list != nil {

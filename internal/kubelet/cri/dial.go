@@ -7,6 +7,8 @@ import (
 
 	internalapi "k8s.io/cri-api/pkg/apis"
 	remote "k8s.io/cri-client/pkg"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Dial connects to the CRI services of a runtime. It retries until they answer
@@ -33,10 +35,8 @@ func Dial(ctx context.Context, runtimeEndpoint, imageEndpoint string, timeout ti
 		} else {
 			last = err
 		}
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, 100*time.Millisecond) {
 			return nil, nil, fmt.Errorf("connect to the container runtime at %s: %w", runtimeEndpoint, last)
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

@@ -31,6 +31,15 @@ func (m *mount) recordNeed() {
 	}
 }
 
+// withNeed calls f with the need for the volume, unless the pod does not need it any more.
+func (m *mount) withNeed(f func(*need)) {
+	m.volumes.mu.Lock()
+	defer m.volumes.mu.Unlock()
+	if n := m.volumes.needs[podVolume{m.pod.UID, m.record.volume()}]; n != nil {
+		f(n)
+	}
+}
+
 // attachable reports whether the volumes of a driver have to be attached to a
 // node.
 func (v *Volumes) attachable(driver string) (bool, error) {
@@ -52,12 +61,10 @@ func (m *mount) awaitAttachment(ctx context.Context, mounted bool) error {
 	if needed, err := m.volumes.attachable(m.record.Driver); err != nil || !needed {
 		return err
 	}
-	volume := m.record.volume()
 	late := func(reason string) error {
-		m.volumes.mu.Lock()
-		w := m.volumes.needs[podVolume{m.pod.UID, volume}]
-		m.volumes.mu.Unlock()
-		if w == nil || time.Since(w.since) < attachPatience {
+		patient := true
+		m.withNeed(func(n *need) { patient = time.Since(n.since) < attachPatience })
+		if patient {
 			return fmt.Errorf("%w: %s", ErrAttaching, reason)
 		}
 		return fmt.Errorf("unable to attach or mount volumes: unmounted volumes=[%s]: timed out waiting for the condition: %s", m.source.Volume.Name, reason)

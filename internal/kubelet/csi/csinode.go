@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
@@ -114,12 +115,7 @@ func (r *Registry) write(ctx context.Context, change func([]storagev1.CSINodeDri
 }
 
 func sorted(drivers []storagev1.CSINodeDriver) []storagev1.CSINodeDriver {
-	return slices.SortedFunc(slices.Values(drivers), func(a, b storagev1.CSINodeDriver) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	return slices.SortedFunc(slices.Values(drivers), func(a, b storagev1.CSINodeDriver) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // nodeIDs is the annotation of a node with what drivers call it.

@@ -28,15 +28,6 @@ type expansion struct {
 	refused bool               // the driver has refused to expand it
 }
 
-// remember calls f with what is remembered of the volume's expansions.
-func (m *mount) remember(f func(*expansion)) {
-	m.volumes.mu.Lock()
-	defer m.volumes.mu.Unlock()
-	if w := m.volumes.needs[podVolume{m.pod.UID, m.record.volume()}]; w != nil {
-		f(&w.expansion)
-	}
-}
-
 func (m *mount) resizeStatus() v1.ClaimResourceStatus {
 	return m.source.Claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
 }
@@ -56,7 +47,7 @@ func (m *mount) expands() bool {
 		return false
 	}
 	var before expansion
-	m.remember(func(e *expansion) { before = *e })
+	m.withNeed(func(n *need) { before = n.expansion })
 	size := pv.Spec.Capacity[v1.ResourceStorage]
 	switch {
 	case before.inUse:
@@ -84,9 +75,9 @@ func (m *mount) expand(ctx context.Context, path string) error {
 	}
 	pv := m.source.PV
 	size := pv.Spec.Capacity[v1.ResourceStorage]
-	expanded := func(e *expansion) { e.size = &size }
+	expanded := func(n *need) { n.expansion.size = &size }
 	if !m.capabilities[csipb.NodeServiceCapability_RPC_EXPAND_VOLUME] {
-		m.remember(expanded)
+		m.withNeed(expanded)
 		return nil
 	}
 	if m.source.readOnly() {
@@ -113,7 +104,7 @@ func (m *mount) expand(ctx context.Context, path string) error {
 	if err != nil && (!shown || status.Code(err) != codes.Unimplemented) {
 		return m.expansionFailed(ctx, err)
 	}
-	m.remember(expanded)
+	m.withNeed(expanded)
 	if err != nil {
 		return nil // The driver expands volumes without nodes.
 	}
@@ -143,7 +134,7 @@ func (m *mount) expansionFailed(ctx context.Context, failure error) error {
 		}
 	}
 	if status.Code(failure) == codes.FailedPrecondition {
-		m.remember(func(e *expansion) { e.inUse = true })
+		m.withNeed(func(n *need) { n.expansion.inUse = true })
 		return nil
 	}
 	return failure
@@ -165,9 +156,9 @@ func (m *mount) showRefused(ctx context.Context, failure error) error {
 	// Whoever has changed the claim since wants another size.
 	asked, size := claim.Spec.Resources.Requests[v1.ResourceStorage], m.source.PV.Spec.Capacity[v1.ResourceStorage]
 	infeasible := slices.Contains([]codes.Code{codes.InvalidArgument, codes.OutOfRange, codes.NotFound}, status.Code(failure))
-	m.remember(func(e *expansion) {
-		infeasible = infeasible || e.refused && asked.Cmp(size) != 0
-		e.refused = true
+	m.withNeed(func(n *need) {
+		infeasible = infeasible || n.expansion.refused && asked.Cmp(size) != 0
+		n.expansion.refused = true
 	})
 	if infeasible {
 		changed["allocatedResourceStatuses"] = resizeStatuses(v1.PersistentVolumeClaimNodeResizeInfeasible)

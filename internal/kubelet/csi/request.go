@@ -10,6 +10,7 @@ import (
 
 	csipb "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // fsType returns the type of the volume's file system, "" if it is left to the
@@ -113,11 +114,7 @@ func (m *mount) describePod(ctx context.Context, attributes map[string]string, s
 	}
 	tokens := make(map[string]token, len(spec.TokenRequests))
 	for _, request := range spec.TokenRequests {
-		seconds := int64(time.Hour / time.Second)
-		if request.ExpirationSeconds != nil {
-			seconds = *request.ExpirationSeconds
-		}
-		value, expires, err := m.volumes.Token(ctx, m.pod, request.Audience, seconds)
+		value, expires, err := m.volumes.Token(ctx, m.pod, request.Audience, ptr.Deref(request.ExpirationSeconds, int64(time.Hour/time.Second)))
 		if err != nil {
 			return err
 		}

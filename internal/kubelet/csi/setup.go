@@ -142,17 +142,13 @@ func (v *Volumes) prepare(pod *v1.Pod, source Source) (*mount, error) {
 }
 
 func (m *mount) setRefreshed() {
-	m.volumes.mu.Lock()
-	defer m.volumes.mu.Unlock()
-	w := m.volumes.needs[podVolume{m.pod.UID, m.record.volume()}]
-	if w == nil {
-		return
-	}
-	w.refreshed = time.Now()
-	if claim := m.source.Claim; claim != nil && w.expansion.size == nil {
-		size := claim.Status.Capacity[v1.ResourceStorage]
-		w.expansion.size = &size
-	}
+	m.withNeed(func(n *need) {
+		n.refreshed = time.Now()
+		if claim := m.source.Claim; claim != nil && n.expansion.size == nil {
+			size := claim.Status.Capacity[v1.ResourceStorage]
+			n.expansion.size = &size
+		}
+	})
 }
 
 // republishes reports whether the driver wants the volume to be published again
@@ -285,16 +281,12 @@ func (m *mount) checkUsers() error {
 // begin notes that the volume is about to be mounted. A record that is there the first
 // time was made by an earlier kubelet.
 func (m *mount) begin() {
-	m.volumes.mu.Lock()
-	defer m.volumes.mu.Unlock()
-	w := m.volumes.needs[podVolume{m.pod.UID, m.record.volume()}]
-	if w == nil {
-		return
-	}
-	if !w.begun {
-		w.begun, w.inherited = true, m.recorded
-	}
-	m.inherited = w.inherited
+	m.withNeed(func(n *need) {
+		if !n.begun {
+			n.begun, n.inherited = true, m.recorded
+		}
+		m.inherited = n.inherited
+	})
 }
 
 // abandon removes the pod's record after err if the driver certainly published

@@ -40,7 +40,6 @@ type plugin struct {
 	resource string
 	endpoint string
 	client   pluginapi.DevicePluginClient
-	conn     *grpc.ClientConn
 	options  *pluginapi.DevicePluginOptions
 	devices  map[string]*pluginapi.Device // that it has reported last, guarded by the manager's mu; nil: none yet
 	end      context.CancelFunc
@@ -63,10 +62,7 @@ func (m *Manager) Run(ctx context.Context) {
 		if err := m.serve(ctx, &plugins); err != nil && ctx.Err() == nil {
 			supervise.LogFailure(ctx, "device plugins", err, "Serving the registration of device plugins failed, will try again")
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		supervise.Pause(ctx, wait)
 	}
 }
 
@@ -158,18 +154,12 @@ func (s *server) Register(ctx context.Context, r *pluginapi.RegisterRequest) (*p
 
 // connect asks a plugin for its options, and makes it the one of its resource.
 func (m *Manager) connect(ctx context.Context, s *server, name, endpoint string) error {
-	m.mu.Lock()
-	full := m.resources[name] == nil && len(m.resources) >= maxPlugins
-	m.mu.Unlock()
-	if full {
-		return fmt.Errorf("there are %d resources of device plugins already", maxPlugins)
-	}
 	path := filepath.Join(m.config.Dir, endpoint)
 	conn, err := unixsocket.Client(path, maxMessage)
 	if err != nil {
 		return fmt.Errorf("connect to the device plugin at %s: %w", path, err)
 	}
-	p := &plugin{resource: name, endpoint: endpoint, client: pluginapi.NewDevicePluginClient(conn), conn: conn}
+	p := &plugin{resource: name, endpoint: endpoint, client: pluginapi.NewDevicePluginClient(conn)}
 	call, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if p.options, err = p.client.GetDevicePluginOptions(call, &pluginapi.Empty{}, grpc.WaitForReady(true)); err != nil {
@@ -178,17 +168,10 @@ func (m *Manager) connect(ctx context.Context, s *server, name, endpoint string)
 	}
 	life, end := context.WithCancel(s.ctx)
 	p.end = end
-	m.mu.Lock()
-	r := m.resources[name]
-	if r == nil {
-		r = &resource{}
-		m.resources[name] = r
-	}
-	replaced := r.put(p)
-	m.removed.Delete(name)
-	m.mu.Unlock()
-	for _, before := range replaced {
-		before.end()
+	if err := s.put(name, p); err != nil {
+		end()
+		_ = conn.Close()
+		return err
 	}
 	klog.FromContext(s.ctx).Info("A device plugin has registered", "resource", name, "endpoint", endpoint)
 	s.plugins.Go(s.ctx, func() {
@@ -198,6 +181,27 @@ func (m *Manager) connect(ctx context.Context, s *server, name, endpoint string)
 		err := supervise.Call(func() error { return m.watch(life, p) })
 		klog.FromContext(s.ctx).Info("A device plugin has ended", "resource", name, "err", err)
 	})
+	return nil
+}
+
+// put makes a plugin the one of a resource, and ends those that it replaces. It returns an
+// error if the resource is new and there are too many.
+func (s *server) put(name string, p *plugin) error {
+	m := s.manager
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.resources[name]
+	if r == nil && len(m.resources) >= maxPlugins {
+		return fmt.Errorf("there are %d resources of device plugins already", maxPlugins)
+	}
+	if r == nil {
+		r = &resource{}
+		m.resources[name] = r
+	}
+	for _, before := range r.put(p) {
+		before.end()
+	}
+	m.removed.Delete(name)
 	return nil
 }
 

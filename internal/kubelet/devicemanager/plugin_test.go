@@ -2,6 +2,7 @@ package devicemanager
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -166,6 +167,48 @@ func (n *node) register(name string, options *pluginapi.DevicePluginOptions, lis
 	}
 	n.set(p, list...)
 	return p
+}
+
+// latePlugin is a plugin that is asked for its options while something else happens.
+type latePlugin struct {
+	fakePlugin
+	meanwhile func()
+}
+
+func (p *latePlugin) GetDevicePluginOptions(ctx context.Context, e *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
+	p.meanwhile()
+	return p.fakePlugin.GetDevicePluginOptions(ctx, e)
+}
+
+// A plugin is refused if others take the last places while it registers.
+func TestResourcesAreBounded(t *testing.T) {
+	n := newNode(t)
+	_ = n.call(&pluginapi.RegisterRequest{}) // the kubelet removes sockets before it serves
+	take := func(count int) {
+		n.Manager.mu.Lock()
+		defer n.Manager.mu.Unlock()
+		for range count {
+			n.resources[fmt.Sprint("example.com/other-", len(n.resources))] = &resource{stopped: time.Now()}
+		}
+	}
+	take(maxPlugins - 1)
+	p := &latePlugin{fakePlugin: fakePlugin{options: &pluginapi.DevicePluginOptions{}}, meanwhile: func() { take(1) }}
+	server := grpc.NewServer()
+	pluginapi.RegisterDevicePluginServer(server, p)
+	listener, err := net.Listen("unix", filepath.Join(n.dir, "late.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	if err := n.call(&pluginapi.RegisterRequest{Version: pluginapi.Version, Endpoint: "late.sock", ResourceName: devices}); err == nil {
+		t.Error("the plugin is registered")
+	}
+	n.Manager.mu.Lock()
+	defer n.Manager.mu.Unlock()
+	if len(n.resources) != maxPlugins || n.resources[devices] != nil {
+		t.Errorf("there are %d resources, more than %d", len(n.resources), maxPlugins)
+	}
 }
 
 // call sends a request to the registration service, once it serves.

@@ -46,10 +46,7 @@ func (s *Service) Run(ctx context.Context) {
 		if err := s.serve(ctx); err != nil && ctx.Err() == nil {
 			supervise.LogFailure(ctx, s.Name, err, "Serving at a socket failed, will try again", "service", s.Name)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		supervise.Pause(ctx, wait)
 	}
 }
 

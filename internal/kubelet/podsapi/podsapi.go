@@ -22,6 +22,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
 	"github.com/coracle-io/coracle/internal/kubelet/localapi"
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // Pods are the pods of the node.
@@ -161,10 +162,8 @@ func (s *Server) WatchPods(_ *api.WatchPodsRequest, stream grpc.ServerStreamingS
 		if err := s.update(&w); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, pause) {
 			return status.FromContextError(ctx.Err()).Err()
-		case <-time.After(pause):
 		}
 	}
 }

@@ -25,8 +25,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/kubelet/files"
+	"github.com/coracle-io/coracle/internal/supervise"
 	"github.com/coracle-io/coracle/internal/timespan"
 )
 
@@ -289,10 +291,8 @@ func (m *Manager) Run(ctx context.Context) {
 			m.serve(ctx, current)
 			wait = firstReconnect
 		}
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, wait) {
 			return
-		case <-time.After(wait):
 		}
 		var err error
 		if current, err = m.connect(ctx); err != nil {
@@ -378,10 +378,7 @@ func grace(pod *v1.Pod, group int64) int64 {
 func partition(groups []kubeletconfig.ShutdownGracePeriodByPodPriority, pods []*v1.Pod) [][]*v1.Pod {
 	out := make([][]*v1.Pod, len(groups))
 	for _, pod := range pods {
-		var priority int32
-		if pod.Spec.Priority != nil {
-			priority = *pod.Spec.Priority
-		}
+		priority := ptr.Deref(pod.Spec.Priority, 0)
 		at := 0
 		for i, group := range groups {
 			if group.Priority <= priority {

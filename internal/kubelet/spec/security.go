@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/podquery"
 )
@@ -162,10 +163,7 @@ func seccomp(sc *v1.SecurityContext, node *Node) *runtimeapi.SecurityProfile {
 	case v1.SeccompProfileTypeRuntimeDefault:
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 	case v1.SeccompProfileTypeLocalhost:
-		file := ""
-		if sc.SeccompProfile.LocalhostProfile != nil {
-			file = *sc.SeccompProfile.LocalhostProfile
-		}
+		file := ptr.Deref(sc.SeccompProfile.LocalhostProfile, "")
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: filepath.Join(node.RootDirectory, "seccomp", file)}
 	}
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}

@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/kubelet/spec"
 	"github.com/coracle-io/coracle/internal/podquery"
@@ -379,10 +380,7 @@ func (w *payload) token(source *v1.ServiceAccountTokenProjection, mode *int32) e
 	if w.volumes.Tokens == nil {
 		return fmt.Errorf("service account tokens need an API server")
 	}
-	expiration := int64(3600)
-	if source.ExpirationSeconds != nil {
-		expiration = *source.ExpirationSeconds
-	}
+	expiration := ptr.Deref(source.ExpirationSeconds, 3600)
 	which := strconv.FormatInt(expiration, 10) + "/" + source.Audience
 	if err := w.allowed.request(which, 1); err != nil {
 		return err

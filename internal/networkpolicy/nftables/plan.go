@@ -358,15 +358,12 @@ func isNeighbourDiscovery() nft.Statement {
 
 // from matches packets that come by a bridge.
 func from(bridge string) nft.Statement {
-	name := make([]byte, unix.IFNAMSIZ)
-	copy(name, bridge)
-	return nft.Plain("iifname "+bridge, &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: name})
+	return nft.Plain("iifname "+bridge, &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: nft.InterfaceName(bridge)})
 }
 
 // between matches packets from one port of a bridge to another.
 func between(bridge string) nft.Statement {
-	name := make([]byte, unix.IFNAMSIZ)
-	copy(name, bridge)
+	name := nft.InterfaceName(bridge)
 	return nft.Plain(fmt.Sprintf("iifname %s oifname %s", bridge, bridge),
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: name},
 		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: name})
@@ -380,12 +377,8 @@ func toMany() nft.Statement {
 }
 
 func linkLocal(f nft.Family, field string, offset uint32) nft.Statement {
-	network, mask := make([]byte, 16), make([]byte, 16)
-	copy(network, []byte{0xfe, 0x80})
-	copy(mask, []byte{0xff, 0xc0})
-	return nft.Plain("ip6 "+field+" fe80::/10", f.Load(offset, 1),
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 16, Mask: mask, Xor: make([]byte, 16)},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: network})
+	within := netip.MustParsePrefix("fe80::/10")
+	return nft.Plain(fmt.Sprintf("ip6 %s %s", field, within), append([]expr.Any{f.Load(offset, 1)}, nft.InPrefix(within, expr.CmpOpEq)...)...)
 }
 
 func ownAddressIn(f nft.Family) nft.Statement {

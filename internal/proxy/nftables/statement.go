@@ -72,14 +72,7 @@ func inPrefix(f nft.Family, field string, offset uint32, p netip.Prefix, op expr
 	if op == expr.CmpOpNeq {
 		sign = "!= "
 	}
-	mask := make([]byte, f.Size)
-	for bit := range p.Bits() {
-		mask[bit/8] |= 0x80 >> (bit % 8)
-	}
-	return nft.Plain(fmt.Sprintf("%s %s %s%s", f.Name, field, sign, p),
-		f.Load(offset, 1),
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: f.Size, Mask: mask, Xor: make([]byte, f.Size)},
-		&expr.Cmp{Op: op, Register: 1, Data: p.Masked().Addr().AsSlice()})
+	return nft.Plain(fmt.Sprintf("%s %s %s%s", f.Name, field, sign, p), append([]expr.Any{f.Load(offset, 1)}, nft.InPrefix(p, op)...)...)
 }
 
 func fibLocal(source bool) nft.Statement {
@@ -100,13 +93,7 @@ func notLoopback(f nft.Family) nft.Statement {
 	if f.Size == 16 {
 		p = netip.MustParsePrefix("::1/128")
 	}
-	mask := make([]byte, f.Size)
-	for bit := range p.Bits() {
-		mask[bit/8] |= 0x80 >> (bit % 8)
-	}
-	return nft.Plain(fmt.Sprintf("%s daddr != %s", f.Name, p), f.Load(f.Dest, 1),
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: f.Size, Mask: mask, Xor: make([]byte, f.Size)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: p.Addr().AsSlice()})
+	return inPrefix(f, "daddr", f.Dest, p, expr.CmpOpNeq)
 }
 
 // fromPods matches connections of pods, or with expr.CmpOpNeq all others.
@@ -116,8 +103,7 @@ func fromPods(f nft.Family, pods proxy.PodTraffic, op expr.CmpOp) nft.Statement 
 	}
 	data, text := []byte(pods.Interface), pods.Interface+"*"
 	if !pods.IsPrefix {
-		data, text = make([]byte, unix.IFNAMSIZ), pods.Interface
-		copy(data, pods.Interface)
+		data, text = nft.InterfaceName(pods.Interface), pods.Interface
 	}
 	sign := ""
 	if op == expr.CmpOpNeq {

@@ -39,10 +39,7 @@ func (l *listener) acceptAll(socket net.Listener) {
 			return
 		default:
 			klog.FromContext(l.ctx).Error(err, "A connection cannot be accepted", "service", l.label)
-			select {
-			case <-l.ctx.Done():
-			case <-time.After(acceptPause):
-			}
+			supervise.Pause(l.ctx, acceptPause)
 			continue
 		}
 		ctx, cancel := context.WithCancel(l.ctx)

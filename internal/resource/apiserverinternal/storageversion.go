@@ -10,6 +10,7 @@ import (
 	internalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
@@ -42,11 +43,7 @@ func StorageVersions() *resource.Resource {
 				resource.AgeColumn(),
 			},
 			Row: func(v *internalv1alpha1.StorageVersion, now time.Time) []any {
-				common := "<unset>"
-				if v.Status.CommonEncodingVersion != nil {
-					common = *v.Status.CommonEncodingVersion
-				}
-				return []any{v.Name, common, reported(v.Status.StorageVersions), resource.Age(v.CreationTimestamp, now)}
+				return []any{v.Name, ptr.Deref(v.Status.CommonEncodingVersion, "<unset>"), reported(v.Status.StorageVersions), resource.Age(v.CreationTimestamp, now)}
 			},
 		},
 	})

@@ -8,6 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
@@ -81,10 +82,7 @@ func defaultCronJob(c *batchv1.CronJob) {
 }
 
 func cronJobRow(c *batchv1.CronJob, now time.Time) []any {
-	timeZone, lastSchedule := printers.None, printers.None
-	if c.Spec.TimeZone != nil {
-		timeZone = *c.Spec.TimeZone
-	}
+	timeZone, lastSchedule := ptr.Deref(c.Spec.TimeZone, printers.None), printers.None
 	if c.Status.LastScheduleTime != nil {
 		lastSchedule = resource.Age(*c.Status.LastScheduleTime, now)
 	}

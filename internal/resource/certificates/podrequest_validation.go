@@ -15,14 +15,6 @@ import (
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
 
-// Limits of the lifetime of a pod certificate, in seconds. The signers of
-// Kubernetes have a lower maximum.
-const (
-	minPodExpiration        = 3600
-	maxPodExpiration        = 91 * 24 * 3600
-	maxPodExpirationBuiltIn = 24 * 3600
-)
-
 // Limits of the fields of a request, in bytes.
 const (
 	maxUID         = 128
@@ -45,15 +37,12 @@ func validatePodRequest(_ *resource.RequestContext, r *certificatesv1.PodCertifi
 			errs = append(errs, field.TooLong(at, party.uid, maxUID))
 		}
 	}
-	expiration, longest := p.Child("maxExpirationSeconds"), int32(maxPodExpiration)
-	if validators.IsKubernetesSigner(s.SignerName) {
-		longest = maxPodExpirationBuiltIn
-	}
+	expiration, longest := p.Child("maxExpirationSeconds"), validators.MaxCertificateSeconds(s.SignerName)
 	switch e := s.MaxExpirationSeconds; {
 	case e == nil:
 		return append(errs, field.Required(expiration, "must be set"))
-	case *e < minPodExpiration || *e > longest:
-		errs = append(errs, field.Invalid(expiration, *e, fmt.Sprintf("must be in the range [%d, %d]", minPodExpiration, longest)))
+	case *e < validators.MinCertificateSeconds || *e > longest:
+		errs = append(errs, field.Invalid(expiration, *e, fmt.Sprintf("must be in the range [%d, %d]", validators.MinCertificateSeconds, longest)))
 	}
 	if len(s.StubPKCS10Request) == 0 {
 		// The other two are fields of an older version.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/printers"
@@ -85,10 +86,7 @@ func ingressStatusWarnings(i *networkingv1.Ingress) []string {
 }
 
 func ingressRow(i *networkingv1.Ingress, now time.Time) []any {
-	class, ports := printers.None, "80"
-	if i.Spec.IngressClassName != nil {
-		class = *i.Spec.IngressClassName
-	}
+	class, ports := ptr.Deref(i.Spec.IngressClassName, printers.None), "80"
 	if len(i.Spec.TLS) > 0 {
 		ports = "80, 443"
 	}

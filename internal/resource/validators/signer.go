@@ -11,10 +11,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// IsKubernetesSigner reports whether the domain of a signer belongs to Kubernetes.
-func IsKubernetesSigner(name string) bool {
-	domain, _, _ := strings.Cut(name, "/")
-	return domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io")
+// MinCertificateSeconds is the shortest lifetime that a pod can ask for its
+// certificate.
+const MinCertificateSeconds = 60 * 60
+
+// MaxCertificateSeconds returns the longest lifetime that a pod can ask a signer for.
+// The signers of Kubernetes have a lower limit.
+func MaxCertificateSeconds(signer string) int32 {
+	const day = 24 * 60 * 60
+	domain, _, _ := strings.Cut(signer, "/")
+	if domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") {
+		return day
+	}
+	return 91 * day
 }
 
 // SignerName requires the form domain/path, with at least two labels

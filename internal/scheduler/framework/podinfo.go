@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -247,23 +246,15 @@ func preferred(pod *v1.Pod, terms []v1.WeightedPodAffinityTerm) []WeightedTerm {
 // newTerm parses a term. The API server has merged matchLabelKeys and
 // mismatchLabelKeys (KEP-3633) into the selector when the pod was created.
 func newTerm(pod *v1.Pod, term *v1.PodAffinityTerm) AffinityTerm {
-	t := AffinityTerm{TopologyKey: term.TopologyKey, namespaces: map[string]bool{}, selector: selectorOf(term.LabelSelector)}
+	t := AffinityTerm{TopologyKey: term.TopologyKey, namespaces: map[string]bool{}, selector: podquery.Selector(term.LabelSelector)}
 	for _, ns := range term.Namespaces {
 		t.namespaces[ns] = true
 	}
 	if term.NamespaceSelector != nil {
-		t.nsSelector = selectorOf(term.NamespaceSelector)
+		t.nsSelector = podquery.Selector(term.NamespaceSelector)
 	} else if len(term.Namespaces) == 0 {
 		t.namespaces[pod.Namespace] = true
 	}
 	t.key = keyOf(&t)
 	return t
-}
-
-func selectorOf(s *metav1.LabelSelector) labels.Selector {
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return labels.Nothing()
-	}
-	return selector
 }

@@ -119,9 +119,7 @@ func whilePassing(ctx context.Context, ask func() error) error {
 		if !unhealthy && !errors.Is(err, withoutVote) {
 			return err
 		}
-		select {
-		case <-time.After(askAgain):
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, askAgain) {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-io/coracle/internal/apiserver/objects"
 	"github.com/coracle-io/coracle/internal/podquery"
@@ -133,14 +134,8 @@ func volumeRefersToSecret(v *corev1.PersistentVolume, claimNamespace, namespace,
 	if s.ScaleIO != nil {
 		refs = append(refs, s.ScaleIO.SecretRef)
 	}
-	if f := s.AzureFile; f != nil {
-		ns := ""
-		if f.SecretNamespace != nil {
-			ns = *f.SecretNamespace
-		}
-		if is(ns, f.SecretName) {
-			return true
-		}
+	if f := s.AzureFile; f != nil && is(ptr.Deref(f.SecretNamespace, ""), f.SecretName) {
+		return true
 	}
 	for _, ref := range refs {
 		if ref != nil && is(ref.Namespace, ref.Name) {

@@ -19,14 +19,6 @@ const (
 	maxTokenSeconds = 1 << 32
 )
 
-// Limits of the lifetime of a projected certificate, in seconds.
-const (
-	minCertificateSeconds = 60 * 60
-	maxCertificateSeconds = 91 * 24 * 60 * 60
-	// maxBuiltInCertificateSeconds is the limit for signers of kubernetes.io.
-	maxBuiltInCertificateSeconds = 24 * 60 * 60
-)
-
 func (r *volumeRules) validateProjected(p *corev1.ProjectedVolumeSource, at *field.Path) field.ErrorList {
 	errs := validateMode(p.DefaultMode, at.Child("defaultMode"))
 	written := map[string]bool{}
@@ -160,14 +152,10 @@ func validateCertificateProjection(c *corev1.PodCertificateProjection, at *field
 	errs := validators.SignerName(at.Child("signerName"), c.SignerName)
 	errs = append(errs, validators.Enum(at.Child("keyType"), c.KeyType, keyTypes()...)...)
 	if seconds := c.MaxExpirationSeconds; seconds != nil {
-		longest := int32(maxCertificateSeconds)
-		if validators.IsKubernetesSigner(c.SignerName) {
-			longest = maxBuiltInCertificateSeconds
+		if *seconds < validators.MinCertificateSeconds {
+			errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", validators.MinCertificateSeconds)))
 		}
-		if *seconds < minCertificateSeconds {
-			errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", minCertificateSeconds)))
-		}
-		if *seconds > longest {
+		if longest := validators.MaxCertificateSeconds(c.SignerName); *seconds > longest {
 			errs = append(errs, field.Invalid(at.Child("maxExpirationSeconds"), *seconds, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", longest)))
 		}
 	}

@@ -138,10 +138,7 @@ func (p *plugin) tryToEvict(ctx context.Context, preemptor, victim *v1.Pod, node
 			klog.FromContext(ctx).Error(err, "Preemption failed", "pod", klog.KObj(preemptor), "node", node)
 			return false
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		supervise.Pause(ctx, pause)
 		pause *= 2
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -70,7 +69,7 @@ func (p *plugin) constraintsOf(pod *framework.PodInfo, action v1.UnsatisfiableCo
 	if all := pod.Pod.Spec.TopologySpreadConstraints; len(all) > 0 {
 		for i := range all {
 			if all[i].WhenUnsatisfiable == action {
-				out = append(out, constraint{all[i], selectorOf(&all[i], pod.Pod.Labels), p.numeric})
+				out = append(out, constraint{all[i], withLabelKeys(podquery.Selector(all[i].LabelSelector), &all[i], pod.Pod.Labels), p.numeric})
 			}
 		}
 		return out
@@ -89,14 +88,6 @@ func (p *plugin) constraintsOf(pod *framework.PodInfo, action v1.UnsatisfiableCo
 		}
 	}
 	return out
-}
-
-func selectorOf(c *v1.TopologySpreadConstraint, podLabels map[string]string) labels.Selector {
-	selector, err := metav1.LabelSelectorAsSelector(c.LabelSelector)
-	if err != nil {
-		return labels.Nothing()
-	}
-	return withLabelKeys(selector, c, podLabels)
 }
 
 // withLabelKeys adds the pod's values of the constraint's matchLabelKeys. The

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/storage/volume"
+
+	"github.com/coracle-io/coracle/internal/supervise"
 )
 
 // The binder controller mostly needs milliseconds, a provisioner minutes.
@@ -112,10 +114,8 @@ func (p *plugin) bind(ctx context.Context, pod *v1.Pod, node string, volumes *po
 		if done {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, pause) {
 			return fmt.Errorf("binding volumes: %w", ctx.Err())
-		case <-time.After(pause):
 		}
 	}
 }
