@@ -29,7 +29,7 @@ about what works worse than it could, or may fail later.`,
 		Example: `  coracle doctor
   coracle doctor --name=dev -o json`,
 		GroupID: "cluster",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err

@@ -112,11 +112,12 @@ is Ready. coracle token create prints the line to run here, as root.
 
 The API server is trusted if the token has signed what it says, and the hash is that
 of its authority. The node gets a certificate of its own, which is renewed, and keeps
-no token. Join again is no error; coracle start starts the node after the machine
+no token. To join again is no error; coracle start starts the node after the machine
 was restarted, and coracle leave removes it.
 
 Pods reach those of other nodes by UDP port 8472, unless the nodes are in the same
-subnet; in a cluster that began with --encrypt, by port 51820. The API server reaches the node at port 10250.
+subnet; in a cluster that began with --encrypt, by port 51820. The API server reaches
+the node at TCP port 10250.
 
 With --control-plane, the machine becomes a server, too: it gets the keys of the
 cluster, and a member of its etcd, at TCP ports 2379 and 2380. The line for that is

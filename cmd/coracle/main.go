@@ -155,6 +155,19 @@ func nameArguments(cmd *cobra.Command) {
 	}
 }
 
+// noArguments refuses arguments. For "--scheduler false", whose value is an argument, and
+// for a name, it shows how the value of a flag is written.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("unexpected argument %q: %s takes none", args[0], cmd.CommandPath())
+	if cmd.Flags().Lookup("name") != nil {
+		err = fmt.Errorf("%w; the value of a flag follows =, such as --name=dev", err)
+	}
+	return err
+}
+
 // wantSubcommand refuses all arguments of a command that only groups those with the
 // given names: cobra passes it what is none of them.
 func wantSubcommand(names ...string) cobra.PositionalArgs {

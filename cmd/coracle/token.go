@@ -302,7 +302,7 @@ func listTokensCommand(client *genericclioptions.ConfigFlags) *cobra.Command {
 		Short:   "List the tokens of a cluster",
 		Example: `  coracle token list
   coracle token list -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
