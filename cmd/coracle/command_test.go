@@ -58,7 +58,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 			}
 		})
 		out, errors, code := execute(t, cmd.Name(), "--help")
-		if code != 0 || errors != "" || !strings.Contains(out, cmd.Example) {
+		if code != 0 || errors != "" || !strings.Contains(out, cmd.Example) || strings.Contains(out, "(default [])") {
 			t.Errorf("%s --help: code %d, %q, %q", cmd.Name(), code, errors, out)
 		}
 	}

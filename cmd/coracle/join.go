@@ -34,7 +34,7 @@ type discovery struct {
 }
 
 func (d *discovery) bind(fs *pflag.FlagSet) {
-	fs.StringVar(&d.token, "token", "", "the token")
+	fs.StringVar(&d.token, "token", "", "token of coracle token create, such as abcdef.0123456789abcdef")
 	fs.StringVar(&d.tokenFile, "token-file", "", "in place of --token, which other users of the machine can see meanwhile, a file with the token")
 	fs.StringSliceVar(&d.hashes, "discovery-token-ca-cert-hash", nil, "hashes of the certificates of the API server's authority, such as sha256:1e06...")
 }
@@ -146,7 +146,7 @@ func (f *joinFlags) bind(fs *pflag.FlagSet) {
 		fs.AddFlag(all.Lookup(name))
 	}
 	fs.BoolVar(&f.server, "control-plane", false, "make this machine a server of the cluster as well, with a control plane")
-	fs.StringVar(&f.certificateKey, "certificate-key", "", "with --control-plane, the key that opens those of the cluster")
+	fs.StringVar(&f.certificateKey, "certificate-key", "", "with --control-plane, the key with which those of the cluster are sealed")
 	fs.StringVar(&f.certificateKeyFile, "certificate-key-file", "", "in place of --certificate-key, a file with the key")
 	for _, name := range serverFlags() {
 		if flag := all.Lookup(name); flag != nil {
