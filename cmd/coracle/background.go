@@ -126,6 +126,9 @@ func (b *background) follow(ctx context.Context, exited <-chan error) error {
 				b.prepared.serves = true
 			case stage == processes.ReadyStage:
 				fmt.Printf("Cluster %s is ready after %.1f s: %s\n", rec.Name, time.Since(b.started).Seconds(), rec.Server)
+				if !b.prepared.served && rec.Node.Joined == nil {
+					fmt.Printf("kubectl uses it: context %s of %s.\n", rec.Name, rec.Kubeconfig)
+				}
 				return nil
 			default:
 				fmt.Printf("  %5.2f s  %s\n", time.Since(b.started).Seconds(), stage)

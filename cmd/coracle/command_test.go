@@ -58,7 +58,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 			}
 		})
 		out, errors, code := execute(t, cmd.Name(), "--help")
-		if code != 0 || errors != "" || !strings.Contains(out, cmd.Example) {
+		if code != 0 || errors != "" || !strings.Contains(out, cmd.Example) || strings.Contains(out, "(default [])") {
 			t.Errorf("%s --help: code %d, %q, %q", cmd.Name(), code, errors, out)
 		}
 	}
@@ -92,7 +92,8 @@ func TestMistakes(t *testing.T) {
 		want string
 	}{
 		{"upp", exitFailed, "coracle: unknown command \"upp\" for \"coracle\"\ncoracle: Did you mean this?\ncoracle:  up\n"},
-		{"up now", exitFailed, `coracle: unknown command "now" for "coracle up"`},
+		{"up now", exitFailed, `coracle: unexpected argument "now": coracle up takes none; the value of a flag follows =, such as --name=dev` + "\n"},
+		{"up --scheduler false", exitFailed, `coracle: unexpected argument "false": coracle up takes none; the value of a flag follows =`},
 		{"up --nodes=51", exitFailed, "coracle: --nodes=51: want the number of nodes on this machine, up to 50, or 0 for a control plane alone\n"},
 		{"up --nodes=x", exitFailed, `coracle: invalid argument "x" for "--nodes" flag`},
 		{"up --name=A", exitFailed, "coracle: --name=A: a lowercase RFC 1123 label"},
@@ -111,13 +112,13 @@ func TestMistakes(t *testing.T) {
 		{"restart no-such-cluster", exitNoCluster, "coracle: no cluster no-such-cluster is on this machine"},
 		{"start a b", exitFailed, "coracle: too many arguments: want coracle start [NAME]\n"},
 		{"start a --name=b", exitFailed, "coracle: --name=b and the argument a: give one of the two\n"},
-		{"start --timeout=0s", exitFailed, "coracle: --timeout=0s: want a duration, such as 2m0s\n"},
+		{"start --timeout=0s", exitFailed, "coracle: --timeout=0s: want a duration, such as 2m\n"},
 		{"version -o xml", exitFailed, "coracle: --output=xml: want json or yaml, or nothing for text\n"},
 		{"status --name=no-such-cluster", exitNoCluster, "coracle: no cluster no-such-cluster is on this machine"},
 		{"etcdctl --name", exitFailed, "coracle: --name: want the name of a cluster\n"},
 		{"etcdctl --name=no-such-cluster get x", exitNoCluster, "coracle: no cluster no-such-cluster is on this machine: name it with coracle etcdctl --name=NAME\n"},
 		{"scheduler --v=x", exitFailed, `coracle: --v: log level "x"`},
-		{"proxy extra", exitFailed, `coracle: unknown command "extra" for "coracle proxy"`},
+		{"proxy extra", exitFailed, `coracle: unexpected argument "extra": coracle proxy takes none` + "\n"},
 		{"run control-plane --data-dir=/no/such/directory", exitFailed, "coracle: /no/such/directory: no cluster's settings are there\n"},
 		{"undo", exitFailed, "coracle: no argument: want coracle undo REASON\n"},
 		{"image load", exitFailed, "coracle: no argument: want coracle image load FILE...\n"},
@@ -169,16 +170,16 @@ func TestFlagsOfUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := parse("--name=dev", "--nodes=0", "--data-dir=data", "--bundle=b", "--kubeconfig=config", "--etcd-servers=https://a:1,https://b:2", "--foreground",
-		"--container-runtime-endpoint=unix:///c.sock", "--cni-conf-dir=/cni", "--kubelet-arg=max-pods=5", "--etcd-arg=quota-backend-bytes=1")
+		"--container-runtime-endpoint=unix:///c.sock", "--cni-conf-dir=/cni", "--kubelet-arg=max-pods=5", "--etcd-arg=quota-backend-bytes=1", "-v=2")
 	s = f.settings
 	if f.settings.Options.DataDir != filepath.Join(work, "data") || s.Options.Node.BundleDir != filepath.Join(work, "b") || s.Kubeconfig != filepath.Join(work, "config") {
 		t.Errorf("paths are %s, %s and %s", f.settings.Options.DataDir, s.Options.Node.BundleDir, s.Kubeconfig)
 	}
-	if s.Options.Name != "dev" || s.Nodes != 0 || len(s.Options.Etcd.Servers) != 2 || s.Options.Node.ContainerRuntimeEndpoint != "unix:///c.sock" || s.Options.Node.CNIConfDir != "/cni" || len(s.Options.KubeletArgs) != 1 || len(s.Options.EtcdArgs) != 1 || !f.foreground {
+	if s.Options.Name != "dev" || s.Nodes != 0 || len(s.Options.Etcd.Servers) != 2 || s.Options.Node.ContainerRuntimeEndpoint != "unix:///c.sock" || s.Options.Node.CNIConfDir != "/cni" || len(s.Options.KubeletArgs) != 1 || len(s.Options.EtcdArgs) != 1 || s.Options.LogLevels != "2" || !f.foreground {
 		t.Errorf("the flags are %+v", f)
 	}
 	got := strings.Join(f.settingFlags(), " ")
-	if want := "bundle cni-conf-dir container-runtime-endpoint etcd-arg etcd-servers kubeconfig kubelet-arg nodes"; got != want {
+	if want := "bundle cni-conf-dir container-runtime-endpoint etcd-arg etcd-servers kubeconfig kubelet-arg nodes v"; got != want {
 		t.Errorf("stored are %s, want %s", got, want)
 	}
 }

@@ -25,7 +25,7 @@ func componentCommand(name, short, example string, addFlags func(*pflag.FlagSet)
 		Short:   short,
 		Example: "  " + example,
 		GroupID: "component",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			levels, err := logging.ParseLevels(verbosity)
 			if err == nil {

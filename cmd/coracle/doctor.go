@@ -21,15 +21,15 @@ func doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Say what on this machine keeps a cluster from working",
 		Long: `Say what on this machine keeps a cluster from working, why, and what to do: its
-kernel, control groups, ports, disk, memory, clock, DNS, proxies, firewall,
-routes, limits, and what removed clusters have left. It changes nothing.
+kernel, control groups, OOM scores, ports, disk, memory, clock, DNS, proxies,
+firewall, routes, limits, and what removed clusters have left. It changes nothing.
 
 It exits with 1 if a cluster cannot work, which is marked as failed. Warnings are
 about what works worse than it could, or may fail later.`,
 		Example: `  coracle doctor
   coracle doctor --name=dev -o json`,
 		GroupID: "cluster",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err

@@ -50,7 +50,7 @@ func schedulerCommand() *cobra.Command {
 func (d *dryRun) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&d.enabled, "dry-run", false, "say where the pods of --filename would go, write nothing, and exit: with 1 if a pod would have no place")
 	fs.StringSliceVarP(&d.files, "filename", "f", nil, "with --dry-run: files with pods, Deployments and other workloads, such as pods.yaml; - is the standard input")
-	fs.StringVarP(&d.output, "output", "o", "", "with --dry-run: output format, json, or text if it is empty")
+	fs.StringVarP(&d.output, "output", "o", "", "with --dry-run: output format: json or yaml, or text if it is empty")
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	d.client.AddFlags(own)
 	own.VisitAll(func(f *pflag.Flag) { f.Usage = "with --dry-run: " + f.Usage })

@@ -150,7 +150,7 @@ func listImagesCommand(of *imageOwner) *cobra.Command {
 		Short:   "List the images of a node",
 		Example: `  coracle image list
   coracle image list -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err

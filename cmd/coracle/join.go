@@ -34,7 +34,7 @@ type discovery struct {
 }
 
 func (d *discovery) bind(fs *pflag.FlagSet) {
-	fs.StringVar(&d.token, "token", "", "the token")
+	fs.StringVar(&d.token, "token", "", "token of coracle token create, such as abcdef.0123456789abcdef")
 	fs.StringVar(&d.tokenFile, "token-file", "", "in place of --token, which other users of the machine can see meanwhile, a file with the token")
 	fs.StringSliceVar(&d.hashes, "discovery-token-ca-cert-hash", nil, "hashes of the certificates of the API server's authority, such as sha256:1e06...")
 }
@@ -112,11 +112,12 @@ is Ready. coracle token create prints the line to run here, as root.
 
 The API server is trusted if the token has signed what it says, and the hash is that
 of its authority. The node gets a certificate of its own, which is renewed, and keeps
-no token. Join again is no error; coracle start starts the node after the machine
+no token. To join again is no error; coracle start starts the node after the machine
 was restarted, and coracle leave removes it.
 
 Pods reach those of other nodes by UDP port 8472, unless the nodes are in the same
-subnet; in a cluster that began with --encrypt, by port 51820. The API server reaches the node at port 10250.
+subnet; in a cluster that began with --encrypt, by port 51820. The API server reaches
+the node at TCP port 10250.
 
 With --control-plane, the machine becomes a server, too: it gets the keys of the
 cluster, and a member of its etcd, at TCP ports 2379 and 2380. The line for that is
@@ -145,7 +146,7 @@ func (f *joinFlags) bind(fs *pflag.FlagSet) {
 		fs.AddFlag(all.Lookup(name))
 	}
 	fs.BoolVar(&f.server, "control-plane", false, "make this machine a server of the cluster as well, with a control plane")
-	fs.StringVar(&f.certificateKey, "certificate-key", "", "with --control-plane, the key that opens those of the cluster")
+	fs.StringVar(&f.certificateKey, "certificate-key", "", "with --control-plane, the key with which those of the cluster are sealed")
 	fs.StringVar(&f.certificateKeyFile, "certificate-key-file", "", "in place of --certificate-key, a file with the key")
 	for _, name := range serverFlags() {
 		if flag := all.Lookup(name); flag != nil {

@@ -24,7 +24,7 @@ With -o json, each cluster has the fields of coracle status -o json.`,
 		Example: `  coracle list
   coracle list -o json`,
 		GroupID: "cluster",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err

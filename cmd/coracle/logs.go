@@ -23,15 +23,16 @@ func logsCommand() *cobra.Command {
 		tail   = logging.All
 	)
 	cmd := &cobra.Command{
-		Use:   "logs [component...]",
+		Use:   "logs [COMPONENT...]",
 		Short: "Print the log of a cluster's components",
 		Long: `Print the log of a cluster's components, also of one that is stopped.
 
-Components are apiserver, controller-manager, scheduler, kubelet, proxy, dns, etcd
-and others that stand after the time in each line. A part of a component has a name
-of its own, such as controller-manager/job-controller. Those of the second node of
-the machine stand there as kubelet@NODE: kubelet prints those of all nodes, and
-@NODE all components of one. Without components, logs prints all lines. The logs of pods are printed by kubectl logs.`,
+A line has the time, and then its component: apiserver, controller-manager,
+scheduler, kubelet, proxy, dns, etcd or another one. A part of a component has a
+name of its own, such as controller-manager/job-controller. A further node of the
+machine is behind an @, as in kubelet@host-2: kubelet prints those of all nodes, and
+@host-2 all components of that one. Without components, logs prints all lines.
+kubectl logs prints the logs of pods.`,
 		Example: `  coracle logs
   coracle logs scheduler kubelet -f
   coracle logs kubelet@host-2

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/coracle-io/coracle/internal/printable"
@@ -87,8 +88,16 @@ var errInterrupted = errors.New("interrupted")
 // command returns the root command with all subcommands.
 func command() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "coracle",
-		Short:         "A whole Kubernetes in one small fast binary",
+		Use:   "coracle",
+		Short: "A whole Kubernetes in one small fast binary",
+		Long: `A whole Kubernetes in one small fast binary.
+
+Doctor says what this machine lacks. Up starts a cluster and makes it the current
+context of kubectl. Down removes all of it.`,
+		Example: `  coracle doctor
+  coracle up
+  coracle kubectl get nodes
+  coracle down`,
 		Version:       version.Kubernetes,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -130,7 +139,22 @@ func command() *cobra.Command {
 		versionCommand(),
 	)
 	nameArguments(root)
+	hideEmptyDefaults(root)
 	return root
+}
+
+// hideEmptyDefaults keeps the help of the commands below cmd from showing [] as the default
+// of flags that have none. pflag itself hides it for these types only.
+func hideEmptyDefaults(cmd *cobra.Command) {
+	hidden := []string{"stringSlice", "stringArray", "intSlice"}
+	for _, c := range cmd.Commands() {
+		hideEmptyDefaults(c)
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.DefValue == "[]" && !slices.Contains(hidden, f.Value.Type()) {
+				f.DefValue = ""
+			}
+		})
+	}
 }
 
 // nameArguments makes the commands below cmd say which arguments they want if
@@ -153,6 +177,19 @@ func nameArguments(cmd *cobra.Command) {
 			return fmt.Errorf("%s: want %s %s", problem, c.Parent().CommandPath(), c.Use)
 		}
 	}
+}
+
+// noArguments refuses arguments. For "--scheduler false", whose value is an argument, and
+// for a name, it shows how the value of a flag is written.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("unexpected argument %q: %s takes none", args[0], cmd.CommandPath())
+	if cmd.Flags().Lookup("name") != nil {
+		err = fmt.Errorf("%w; the value of a flag follows =, such as --name=dev", err)
+	}
+	return err
 }
 
 // wantSubcommand refuses all arguments of a command that only groups those with the

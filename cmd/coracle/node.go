@@ -54,7 +54,7 @@ and those whose removal was interrupted. coracle kubectl get nodes lists nodes
 elsewhere as well.`,
 		Example: `  coracle node list
   coracle node list -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err

@@ -38,8 +38,8 @@ func addNodeCommand(clusterName *string) *cobra.Command {
 The node is called like the machine with its number, such as host-4, unless a name
 is given. With the name of a node that is there, the command waits until that one
 is ready. Without a name it first finishes what an interrupted command has begun.
-The first further node of a cluster restarts the cluster's processes, for a moment
-and without its containers.`,
+The first further node of a cluster restarts the cluster's processes, which takes a
+moment; its containers run on.`,
 		Example: `  coracle node add
   coracle node add gpu --labels=pool=gpu --taints=gpu=yes:NoSchedule --zone=b`,
 		Args: cobra.MaximumNArgs(1),

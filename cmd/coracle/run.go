@@ -43,7 +43,7 @@ func runCommand() *cobra.Command {
 	node := 1
 	cmd := &cobra.Command{Use: processes.RunCommand, Hidden: true}
 	add := func(use string, run func(ctx context.Context, r *processes.Reporter, o cluster.Options) error) *cobra.Command {
-		one := &cobra.Command{Use: use, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		one := &cobra.Command{Use: use, Args: noArguments, RunE: func(cmd *cobra.Command, _ []string) error {
 			err := enterNode(dataDir, node) // before the reporter keeps the supervisor's descriptors for this program
 			r := processes.NewReporter()
 			if err == nil {

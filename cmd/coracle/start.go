@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -76,7 +75,7 @@ func startingCommand(cmd *cobra.Command, first func(context.Context, host.Record
 	cmd.Flags().DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait for the cluster to be ready")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if f.timeout <= 0 {
-			return fmt.Errorf("--timeout=%v: want a duration, such as %v", f.timeout, 2*time.Minute)
+			return fmt.Errorf("--timeout=%v: want a duration, such as 2m", f.timeout)
 		}
 		rec, err := mustFind(host.NewRegistry(host.Root()), f.settings.Options.Name)
 		if err != nil {

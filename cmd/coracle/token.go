@@ -72,10 +72,10 @@ func createTokenCommand(client *genericclioptions.ConfigFlags) *cobra.Command {
 alone if it is not for that.
 
 The cluster is prepared as kubeadm does it: the ConfigMap kube-public/cluster-info
-names the API server and its authority to nodes, and bindings whose names begin
-with kubeadm: give nodes that join the right to request their certificates, which
-are approved. Those whose names begin with coracle: let nodes read what their proxy,
-routes and network policies need. What is there already stays.
+names the API server and its authority to nodes. Bindings kubeadm:... give nodes
+that join the right to request their certificates, which are approved. Bindings
+coracle:... let nodes read what their proxy, routes and network policies need. What
+is there already stays.
 
 With --control-plane, the line makes another machine a server, with a control plane.
 The keys of the cluster, of which this machine must be a server, are stored in the
@@ -102,9 +102,9 @@ cluster for it until the token expires, sealed with a key that is in the line al
 	}
 	fs := cmd.Flags()
 	fs.DurationVar(&n.ttl, "ttl", 24*time.Hour, "how long the token is valid, such as 2h; 0 is forever")
-	fs.StringSliceVar(&n.Usages, "usages", []string{bootstraptoken.Signing, bootstraptoken.Authentication}, "what the token is for")
-	fs.StringSliceVar(&n.Groups, "groups", []string{bootstraptoken.DefaultGroup}, "groups of who authenticates with the token, beside system:bootstrappers")
-	fs.StringVar(&n.Description, "description", "", "what the token is for, for people")
+	fs.StringSliceVar(&n.Usages, "usages", []string{bootstraptoken.Signing, bootstraptoken.Authentication}, "uses of the token: signing of cluster-info, and authentication")
+	fs.StringSliceVar(&n.Groups, "groups", []string{bootstraptoken.DefaultGroup}, "groups of those who authenticate with the token, besides system:bootstrappers")
+	fs.StringVar(&n.Description, "description", "", "text about the token, for people")
 	fs.StringVar(&n.endpoint, "control-plane-endpoint", "", "HOST or HOST:PORT at which nodes reach the API server (default: as before or, at first, an address of the Service kubernetes)")
 	fs.BoolVar(&n.kubeconfig, "print-kubeconfig", false, "print a file for --bootstrap-kubeconfig of a kubelet, with the token in it")
 	fs.BoolVar(&n.discover, "print-discover-command", false, "print the command that gets that file on the machine of a node")
@@ -302,7 +302,7 @@ func listTokensCommand(client *genericclioptions.ConfigFlags) *cobra.Command {
 		Short:   "List the tokens of a cluster",
 		Example: `  coracle token list
   coracle token list -o json`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err

@@ -79,7 +79,7 @@ when they change.`,
   coracle up --config=cluster.yaml
   coracle up --nodes=0 --simulated-nodes=100 --simulated-node-zones=a,b,c`,
 		GroupID: "cluster",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cmd.Flags().Visit(func(flag *pflag.Flag) { f.set = append(f.set, flag.Name) })
 			return up(cmd.Context(), f)

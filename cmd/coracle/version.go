@@ -43,7 +43,7 @@ func versionCommand() *cobra.Command {
 		Example: `  coracle version
   coracle version -o json`,
 		GroupID: "other",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if err := checkOutput(output); err != nil {
 				return err

@@ -127,6 +127,37 @@ func TestRefusedKubeletFlags(t *testing.T) {
 	}
 }
 
+// The help of each flag with a value that this kubelet refuses says so.
+func TestHelpNamesRefusedKubeletFlags(t *testing.T) {
+	values := map[fieldKind][]string{
+		textField: {"text"}, boolField: {"true", "false"}, numberField: {"7"}, number64Field: {"7"}, durationField: {"7s"}, listField: {"text"},
+		mapField: {"name=1"}, thresholdField: {"name<1"}, boolMapField: {"name=true"}, headerField: {"name:value"},
+	}
+	found := 0
+	for _, f := range kubeletFields() {
+		for _, value := range values[f.kind] {
+			k := NewKubelet()
+			fs := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
+			k.AddFlags(fs)
+			if err := fs.Set(f.name, value); err != nil {
+				t.Errorf("--%s=%s: %v", f.name, value, err)
+				continue
+			}
+			err := kubelet.Validate(&k.Config.Configuration)
+			if err == nil || !strings.Contains(err.Error(), "is not supported by this kubelet") {
+				continue
+			}
+			found++
+			if !strings.Contains(f.usage, "refused") {
+				t.Errorf("--%s=%s is refused, and its help says: %s", f.name, value, f.usage)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d values are refused: this test is blind", found)
+	}
+}
+
 // kubeadmConfig is a file as kubeadm writes it.
 const kubeadmConfig = kubeletHead + `authentication:
   anonymous:

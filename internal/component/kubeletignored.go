@@ -32,8 +32,11 @@ func newKubeletIgnored() kubeletIgnored {
 	return kubeletIgnored{logFlushFrequency: 5 * time.Second, deadPerContainer: 1, dead: -1, infoBufferSize: "0"}
 }
 
+// refused begins the help of a flag whose value, if it is not the default, is an error.
+const refused = "is refused: "
+
 func (o *kubeletIgnored) addFlags(fs *pflag.FlagSet) {
-	const ignored, refused = "has no effect: ", "is refused: "
+	const ignored = "has no effect: "
 	fs.StringVar(&o.podInfraContainerImage, "pod-infra-container-image", o.podInfraContainerImage, ignored+"the runtime says which image its sandboxes have")
 	fs.DurationVar(&o.logFlushFrequency, "log-flush-frequency", o.logFlushFrequency, ignored+"each log line is written at once")
 	fs.StringVar(&o.cloudProvider, "cloud-provider", o.cloudProvider, `"" for none; external `+refused+"nodes are initialized by the kubelet itself")

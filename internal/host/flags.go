@@ -102,7 +102,11 @@ func (s *Settings) BindFlags(fs *pflag.FlagSet) {
 	for _, f := range s.flags() {
 		switch {
 		case f.text != nil:
-			fs.StringVar(f.text, f.name, *f.text, f.usage)
+			short := ""
+			if len(f.name) == 1 { // -v, as components and kubectl have it
+				short = f.name
+			}
+			fs.StringVarP(f.text, f.name, short, *f.text, f.usage)
 		case f.num != nil:
 			fs.IntVar(f.num, f.name, *f.num, f.usage)
 		case f.on != nil:

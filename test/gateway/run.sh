@@ -20,8 +20,11 @@ finish() {
 trap finish EXIT
 export KUBECONFIG=$work/kubeconfig CGO_ENABLED=0
 
-suite=$(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)
-go build -o "$work/echo-basic" sigs.k8s.io/gateway-api/conformance/echo-basic
+# go.mod names the suite only: go adds what that requires to a copy.
+cp go.mod "$work/gateway.mod"
+module=(-mod=mod -modfile="$work/gateway.mod")
+go build "${module[@]}" -o "$work/echo-basic" sigs.k8s.io/gateway-api/conformance/echo-basic
+suite=$(go list "${module[@]}" -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)
 go build -C ../../bundle -o "$work/mkimage" ./mkimage
 "$coracle" up --name="$name" --data-dir="$work/data" --kubeconfig="$KUBECONFIG"
 grep -rhoE 'image: [^ ]*/echo-basic:[^ ]+' "$suite/conformance/base" | sort -u | while read -r _ image; do
@@ -33,5 +36,5 @@ for kind in gatewayclasses gateways httproutes grpcroutes referencegrants backen
 	kubectl apply --server-side -f "$suite/config/crd/standard/gateway.networking.k8s.io_$kind.yaml"
 done
 kubectl wait --for=condition=Accepted gatewayclass/coracle --timeout=120s
-go vet ./...
-go test -count=1 -timeout=45m -v ./... "$@"
+go vet "${module[@]}" ./...
+go test "${module[@]}" -count=1 -timeout=45m -v ./... "$@"
