@@ -3,6 +3,7 @@ package component
 import (
 	"github.com/spf13/pflag"
 
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/flagvalue"
 )
 
@@ -12,10 +13,10 @@ func addMasterFlag(fs *pflag.FlagSet, master *string) {
 	fs.StringVar(master, "master", *master, "URL of the API server, such as https://10.0.0.1:6443 (default: the one in the kubeconfig)")
 }
 
-// ignoredLogFlags are the flags of glog, which upstream's components had. They have no
-// effect.
+// ignoredLogFlags are the flags of the log that have no effect: upstream's, and those of
+// glog, which its components had.
 func ignoredLogFlags() *pflag.FlagSet {
-	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	fs := base.IgnoredLogFlags()
 	const logs = "has no effect: log lines go to standard error, see --logging-format and --v"
 	for _, name := range []string{"log-backtrace-at", "log-dir", "log-file", "stderrthreshold"} {
 		fs.String(name, "", logs)
