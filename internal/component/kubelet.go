@@ -226,7 +226,7 @@ func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
-	for _, warning := range append(warnings, base.LoggingWarnings(&config.Configuration.Logging)...) {
+	for _, warning := range warnings {
 		klog.FromContext(ctx).Info(warning)
 	}
 	kl, err := kubelet.New(config)

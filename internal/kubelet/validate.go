@@ -349,6 +349,8 @@ func unsupportedOperation(k *kubeletconfig.KubeletConfiguration) []setting {
 		{"tracing", k.Tracing != nil},
 		{"logging.format " + log.Format + " (--logging-format)", !slices.Contains([]string{"", "text", "json"}, log.Format)},
 		{"logging.vmodule", len(log.VModule) > 0},
+		{"logging.options.text", log.Options.Text.SplitStream || log.Options.Text.InfoBufferSize.Value() != 0},
+		{"logging.options.json", log.Options.JSON.SplitStream || log.Options.JSON.InfoBufferSize.Value() != 0},
 	}
 }
 

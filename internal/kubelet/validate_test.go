@@ -3,7 +3,6 @@ package kubelet
 import (
 	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -23,23 +22,6 @@ func check(t *testing.T, text string) error {
 	}
 	DefaultConfiguration(k)
 	return Validate(k)
-}
-
-// A gate that changes nothing is accepted and named, so that a node starts as before.
-func TestGatesWithoutEffect(t *testing.T) {
-	k := &kubeletconfig.KubeletConfiguration{FeatureGates: map[string]bool{"H2CContainerProbe": true, "VolumeBindMountOptions": false, "QOSReserved": true, "EmptyDirVolumeMode": true}}
-	DefaultConfiguration(k)
-	if err := Validate(k); err != nil {
-		t.Error(err)
-	}
-	got, err := Warnings(k)
-	want := []string{
-		"Setting feature gate QOSReserved=true has no effect: there is no such feature here.",
-		"Setting feature gate H2CContainerProbe=true has no effect: this kubelet does not have this feature.",
-	}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%q, %v, want %q", got, err, want)
-	}
 }
 
 // A setting that has no effect in this kubelet, or a value that makes no sense,
@@ -99,6 +81,8 @@ func TestInvalidConfigurations(t *testing.T) {
 		"defaultPodSysctls: {net.ipv4.ip_forward: '1'}":                              "DefaultPodSysctls feature gate is required",
 		"logging: {format: xml}":                                                     "logging.format xml (--logging-format) is not supported",
 		"logging: {vmodule: [{filePattern: a, verbosity: 2}]}":                       "logging.vmodule is not supported",
+		"logging: {options: {json: {splitStream: true}}}":                            "logging.options.json is not supported",
+		"logging: {options: {text: {infoBufferSize: 1Ki}}}":                          "logging.options.text is not supported",
 		"userNamespaces: {idsPerPod: 131072}":                                        "userNamespaces.idsPerPod is not supported",
 		"readOnlyPort: 10255":                                                        "readOnlyPort is not supported",
 		"{enforceNodeAllocatable: [system-reserved], systemReserved: {cpu: '1'}}":    "systemReservedCgroup (--system-reserved-cgroup) must be set",
@@ -137,7 +121,7 @@ shutdownGracePeriodCriticalPods: 0s
 syncFrequency: 0s
 volumeStatsAggPeriod: 0s
 `
-	for _, text := range []string{"", kubeadm, "logging: {format: json, verbosity: 4, options: {json: {splitStream: true, infoBufferSize: 1Ki}}}", "{defaultPodSysctls: {net.ipv4.ip_forward: '1'}, featureGates: {DefaultPodSysctls: true}}",
+	for _, text := range []string{"", kubeadm, "logging: {format: json, verbosity: 4}", "{defaultPodSysctls: {net.ipv4.ip_forward: '1'}, featureGates: {DefaultPodSysctls: true}}",
 		"featureGates: {KubeletCrashLoopBackOffMax: false}", "cpuManagerPolicy: none", "memorySwap: {swapBehavior: NoSwap}", "memorySwap: {swapBehavior: LimitedSwap}", "serializeImagePulls: false\nmaxParallelImagePulls: 3", "enforceNodeAllocatable: [none]", "enableControllerAttachDetach: true", "cpuCFSQuotaPeriod: 1ms", "cpuCFSQuotaPeriod: 1s", "{cpuCFSQuotaPeriod: 100ms, featureGates: {CustomCPUCFSQuotaPeriod: false}}",
 		"memoryThrottlingFactor: 1", "memoryReservationPolicy: TieredReservation", "{memoryThrottlingFactor: 0.9, memoryReservationPolicy: None, featureGates: {MemoryQoS: false}}"} {
 		if err := check(t, text); err != nil {
