@@ -114,7 +114,7 @@ func (m *ControllerManager) warnings() []string {
 	}
 	all := gates.Warnings()
 	for _, gate := range slices.Sorted(maps.Keys(gates.Named())) {
-		if !asked(gate) && !feature.IsFixed(gate) {
+		if !asked(gate) && feature.HasEffect(gate) {
 			all = append(all, fmt.Sprintf("--feature-gates: %s has no effect here: set it at the API server", gate))
 		}
 	}

@@ -20,11 +20,13 @@ func TestControllerFlagsThatHaveNoEffectSaySo(t *testing.T) {
 	})
 	flags := pflag.NewFlagSet("controller-manager", pflag.ContinueOnError)
 	m.AddFlags(flags)
-	if err := flags.Parse([]string{"--cluster-name=a", "--feature-gates=WatchList=false,JobManagedBy=true,PodDeletionCost=false", "--cloud-provider=external"}); err != nil {
+	if err := flags.Parse([]string{"--cluster-name=a", "--feature-gates=WatchList=false,JobManagedBy=true,PodDeletionCost=false,QOSReserved=true,OpenAPIEnums=false", "--cloud-provider=external"}); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
 		"Setting GA feature gate JobManagedBy=true. It will be removed in a future release.",
+		"Setting feature gate OpenAPIEnums=false has no effect.",
+		"Setting feature gate QOSReserved=true has no effect: there is no such feature here.",
 		"--feature-gates: JobManagedBy has no effect here: set it at the API server",
 		"--feature-gates: WatchList has no effect here: set it at the API server",
 		"--cluster-name has no effect: no cloud provider is built in",

@@ -3,6 +3,7 @@ package component
 import (
 	"github.com/spf13/pflag"
 
+	"github.com/coracle-io/coracle/internal/component/base"
 	"github.com/coracle-io/coracle/internal/flagvalue"
 )
 
@@ -22,10 +23,10 @@ func warningsOf(ignored *pflag.FlagSet) (warnings []string) {
 	return warnings
 }
 
-// ignoredLogFlags are the flags of glog, which upstream's components had. They have no
-// effect.
+// ignoredLogFlags are the flags of the log that have no effect: upstream's, and those of
+// glog, which its components had.
 func ignoredLogFlags() *pflag.FlagSet {
-	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	fs := base.IgnoredLogFlags()
 	const logs = "has no effect: log lines go to standard error, see --logging-format and --v"
 	for _, name := range []string{"log-backtrace-at", "log-dir", "log-file", "stderrthreshold"} {
 		fs.String(name, "", logs)

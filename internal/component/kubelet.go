@@ -222,11 +222,11 @@ func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider) error {
 		return err
 	}
 	base.ApplyLogging(ctx, &config.Configuration.Logging)
-	gates, err := kubelet.Features(&config.Configuration)
+	warnings, err := kubelet.Warnings(&config.Configuration)
 	if err != nil {
 		return err
 	}
-	for _, warning := range gates.Warnings() {
+	for _, warning := range warnings {
 		klog.FromContext(ctx).Info(warning)
 	}
 	kl, err := kubelet.New(config)

@@ -231,8 +231,6 @@ func TestWrongProxyFiles(t *testing.T) {
 		proxyHead + "featureGates: {KubeProxyNFTablesLocalhostNodePorts: true}\n": "KubeProxyNFTablesLocalhostNodePorts=true: this proxy does not have this feature",
 		proxyHead + "featureGates: {Nothing: true}\n":                             "Nothing",
 		proxyHead + "logging: {format: xml}\n":                                    `logging.format (--logging-format) "xml": want text or json`,
-		proxyHead + "logging: {vmodule: [{filePattern: a, verbosity: 2}]}\n":      "logging.vmodule is not supported: log levels are by component",
-		proxyHead + "logging: {options: {json: {splitStream: true}}}\n":           "logging.options.json.splitStream is not supported",
 		proxyHead + "clientConnection: {burst: -1}\n":                             "clientConnection.burst: Invalid value: -1: must be greater than or equal to 0",
 	} {
 		if err := proxyWith(t, NewProxy(), "--config=FILE", text).Validate(); err == nil || !strings.Contains(err.Error(), want) {
@@ -263,6 +261,7 @@ func TestSettingsOfOtherModes(t *testing.T) {
 func TestProxySettingsWithoutEffect(t *testing.T) {
 	s, err := proxyWith(t, NewProxy(), "--config=FILE", proxyHead+`clusterCIDR: 10.0.0.0/8
 clientConnection: {qps: 7, burst: 9, contentType: application/json, acceptContentTypes: application/json}
+logging: {format: json, verbosity: 4, vmodule: [{filePattern: a, verbosity: 2}], options: {json: {splitStream: true, infoBufferSize: 1Ki}}}
 bindAddressHardFail: true
 showHiddenMetricsForVersion: "1.36"
 iptables: {masqueradeAll: true}
@@ -283,7 +282,8 @@ nodePortAddresses: [192.0.2.0/24]
 		got = append(got, name)
 	}
 	want := strings.Fields("clientConnection.qps clientConnection.burst clientConnection.contentType clientConnection.acceptContentTypes " +
-		"bindAddressHardFail showHiddenMetricsForVersion iptables ipvs nftables.syncPeriod nftables.minSyncPeriod configSyncPeriod winkernel windowsRunAsService portRange nodePortAddresses")
+		"bindAddressHardFail showHiddenMetricsForVersion iptables ipvs nftables.syncPeriod nftables.minSyncPeriod configSyncPeriod winkernel windowsRunAsService portRange " +
+		"logging.vmodule logging.options.json.splitStream logging.options.json.infoBufferSize nodePortAddresses")
 	if !slices.Equal(got, want) {
 		t.Errorf("warnings about %q, want %q", got, want)
 	}

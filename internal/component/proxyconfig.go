@@ -49,7 +49,7 @@ func (o *proxySource) addFlags(fs *pflag.FlagSet, defaults *configv1alpha1.KubeP
 	fs.IntVar(&o.healthzPort, "healthz-port", o.healthzPort, "deprecated, use --healthz-bind-address: port of /healthz, if that has none; 0 disables it")
 	fs.IntVar(&o.metricsPort, "metrics-port", o.metricsPort, "deprecated, use --metrics-bind-address: port of /metrics, if that has none; 0 disables it")
 	addMasterFlag(fs, &o.master)
-	o.logging.AddOtherFlags(fs)
+	o.logging.AddFlushFrequency(fs)
 	fs.AddFlagSet(o.ignored)
 	proxyKinds(fs)
 }
@@ -107,7 +107,7 @@ func (o *proxySource) load(defaults *configv1alpha1.KubeProxyConfiguration) (*pr
 			s.excludeCIDRs = append(s.excludeCIDRs, r.Masked())
 		}
 	}
-	s.warnings = slices.Concat(s.warnings, s.gates.Warnings(), s.withoutEffect(), s.incomplete())
+	s.warnings = slices.Concat(s.warnings, s.gates.Warnings(), s.withoutEffect(), base.LoggingWarnings(&s.config.Logging), s.incomplete())
 	return s, nil
 }
 

@@ -18,7 +18,8 @@ AllowParsingUserUIDFromCertAuth DeclarativeValidationBeta ExcludeAdmissionWebhoo
 MutatingAdmissionPolicy StructuredAuthenticationConfigurationEgressSelector
 StructuredAuthenticationConfigurationJWKSMetrics WebhookRoundTripLoadBalancing
 `
-	// missing are features that no component has. Turning one on is refused.
+	// missing are features that no component has. Turning one on changes nothing, and
+	// a warning says so.
 	missing = `
 APIServerWebhookAuthenticationToken ChangeContainerStatusOnKubeletRestart InPlacePodVerticalScalingExclusiveCPUs
 InPlacePodVerticalScalingExclusiveMemory InPlacePodVerticalScalingMemoryBackedVolumes KubeletAllocatedPodsEndpoint
@@ -58,27 +59,22 @@ var lists = sync.OnceValue(func() (all struct{ byLibraries, missing, fixed map[G
 	return all
 })
 
-// IsFixed reports whether the setting of a gate changes nothing in any component.
-func IsFixed(gate Gate) bool { return lists().fixed[gate] }
-
-// lacking describes the named gates that are on and whose features no component
-// has, in the order of their names.
-func (s *Set) lacking() (all []string) {
-	for _, gate := range slices.Sorted(maps.Keys(s.named)) {
-		if s.named[gate] && lists().missing[gate] {
-			all = append(all, fmt.Sprintf("%s=true: there is no such feature here", gate))
-		}
-	}
-	return all
-}
+// HasEffect reports whether the setting of a gate changes anything in any component.
+func HasEffect(gate Gate) bool { return !lists().fixed[gate] && !lists().missing[gate] }
 
 // withoutEffect returns warnings about the named gates that differ from their
 // defaults and change nothing, in the order of their names.
 func (s *Set) withoutEffect() (all []string) {
 	for _, gate := range slices.Sorted(maps.Keys(s.named)) {
-		if lists().fixed[gate] && s.named[gate] != table()[gate].on {
-			all = append(all, fmt.Sprintf("Setting feature gate %s=%t has no effect.", gate, s.named[gate]))
+		on := s.named[gate]
+		if HasEffect(gate) || on == table()[gate].on {
+			continue
 		}
+		why := "."
+		if lists().missing[gate] {
+			why = ": there is no such feature here."
+		}
+		all = append(all, fmt.Sprintf("Setting feature gate %s=%t has no effect%s", gate, on, why))
 	}
 	return all
 }

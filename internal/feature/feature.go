@@ -40,7 +40,8 @@ type Set struct {
 
 // Parse parses the entries of --feature-gates ("Name=true"). The error lists
 // all unknown names, all gates that are locked to another value, or all that are
-// on and whose feature is not here, or depends on gates that are off.
+// on and depend on gates that are off. What changes nothing is in Warnings: a
+// cluster that names such a gate still starts.
 func Parse(entries []string) (*Set, error) {
 	s := &Set{settings: map[Gate]bool{}, named: map[Gate]bool{}}
 	var unknown, locked []string
@@ -81,8 +82,8 @@ func Parse(entries []string) (*Set, error) {
 		return nil, fmt.Errorf("--feature-gates: %s", strings.Join(locked, "; "))
 	}
 	s.apply()
-	if wrong := append(s.lacking(), s.unmet()...); len(wrong) > 0 {
-		return nil, fmt.Errorf("--feature-gates: %s", strings.Join(wrong, "; "))
+	if unmet := s.unmet(); len(unmet) > 0 {
+		return nil, fmt.Errorf("--feature-gates: %s", strings.Join(unmet, "; "))
 	}
 	s.warnings = append(s.warnings, s.withoutEffect()...)
 	return s, nil

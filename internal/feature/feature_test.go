@@ -60,7 +60,6 @@ func TestParseRefuses(t *testing.T) {
 		{"AllAlpha=true", "--feature-gates: CompositePodGroup is enabled, but depends on features that are disabled: [GenericWorkload]; PodGroupPreemptionPolicy is enabled, but"},
 		{"CompositePodGroup=true", "CompositePodGroup is enabled, but depends on features that are disabled: [GenericWorkload TopologyAwareWorkloadScheduling]"},
 		{"ResourceHealthStatus=false", "ResourceHealthStatusMessage is enabled, but depends on features that are disabled: [ResourceHealthStatus]"},
-		{"ShardedListAndWatch=true,QOSReserved=true,EmptyDirVolumeMode=true", "--feature-gates: QOSReserved=true: there is no such feature here; ShardedListAndWatch=true: there is no such feature here"},
 		{"AllBeta=false,ResourceHealthStatusMessage=true", "ResourceHealthStatusMessage is enabled, but depends on features that are disabled: [ResourceHealthStatus]"},
 	} {
 		if _, err := Parse(strings.Split(c.gates, ",")); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -91,13 +90,14 @@ func TestDependencies(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	s, err := Parse([]string{"KMSv1=true", "SELinuxMount=false", "WatchList=true", "EventedPLEG=true", "OpenAPIEnums=true", "QOSReserved=false"})
+	s, err := Parse([]string{"KMSv1=true", "SELinuxMount=false", "WatchList=true", "EventedPLEG=true", "OpenAPIEnums=true", "QOSReserved=true", "ShardedListAndWatch=false", "AllAlpha=false"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := "Setting deprecated feature gate KMSv1=true. It will be removed in a future release.\n" +
 		"Setting GA feature gate SELinuxMount=false. It will be removed in a future release.\n" +
-		"Setting feature gate EventedPLEG=true has no effect.\nSetting feature gate SELinuxMount=false has no effect."
+		"Setting feature gate EventedPLEG=true has no effect.\n" +
+		"Setting feature gate QOSReserved=true has no effect: there is no such feature here.\nSetting feature gate SELinuxMount=false has no effect."
 	if got := strings.Join(s.Warnings(), "\n"); got != want {
 		t.Errorf("%s", got)
 	}

@@ -255,10 +255,7 @@ func placementErrors(k *kubeletconfig.KubeletConfiguration) []error {
 	if err != nil {
 		return nil // reported where the gates are checked
 	}
-	for _, gate := range []feature.Gate{
-		feature.AtomicWriteVolumeUserFields, feature.DRANodeAllocatableResources, feature.DRAOptionalNodeOperations, feature.DRAWorkloadResourceClaims,
-		feature.GRPCContainerProbeTLS, feature.H2CContainerProbe, feature.VolumeBindMountOptions,
-	} {
+	for _, gate := range []feature.Gate{feature.DRANodeAllocatableResources, feature.DRAOptionalNodeOperations} {
 		if gates.Named()[gate] {
 			invalid("featureGates (--feature-gates): %s=true: this kubelet does not have this feature", gate)
 		}

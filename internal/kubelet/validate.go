@@ -118,6 +118,25 @@ func Features(k *kubeletconfig.KubeletConfiguration) (*feature.Set, error) {
 	return feature.Parse(gates)
 }
 
+// Warnings returns what the feature gates of a configuration say and what has no effect
+// on this kubelet. An error is one of Features.
+func Warnings(k *kubeletconfig.KubeletConfiguration) ([]string, error) {
+	gates, err := Features(k)
+	if err != nil {
+		return nil, err
+	}
+	warnings := gates.Warnings()
+	for _, gate := range []feature.Gate{
+		feature.AtomicWriteVolumeUserFields, feature.DRAWorkloadResourceClaims, feature.GRPCContainerProbeTLS,
+		feature.H2CContainerProbe, feature.VolumeBindMountOptions,
+	} {
+		if gates.Named()[gate] {
+			warnings = append(warnings, fmt.Sprintf("Setting feature gate %s=true has no effect: this kubelet does not have this feature.", gate))
+		}
+	}
+	return warnings, nil
+}
+
 // setting is a setting in an error, and whether there is one.
 type setting struct {
 	name  string

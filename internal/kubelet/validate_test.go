@@ -87,8 +87,6 @@ func TestInvalidConfigurations(t *testing.T) {
 		"reservedMemory: [{numaNode: 0, limits: {memory: 0}}]":                                     `reserved memory may not be zero for NUMA node 0 and resource "memory"`,
 		"reservedMemory: [{numaNode: 1, limits: {memory: 1}}, {numaNode: 1, limits: {memory: 2}}]": `the reserved memory has a duplicate value for NUMA node 1 and resource "memory"`,
 		"memorySwap: {swapBehavior: UnlimitedSwap}":                                                "memorySwap.swapBehavior UnlimitedSwap is not supported",
-		"featureGates: {H2CContainerProbe: true}":                                                  "H2CContainerProbe=true: this kubelet does not have this feature",
-		"featureGates: {QOSReserved: true}":                                                        "QOSReserved=true: there is no such feature here",
 		"logging: {format: xml}":                                                                   "logging.format xml (--logging-format) is not supported",
 		"logging: {vmodule: [{filePattern: a, verbosity: 2}]}":                                     "logging.vmodule is not supported",
 		"userNamespaces: {idsPerPod: 131072}":                                                      "userNamespaces.idsPerPod is not supported",

@@ -34,13 +34,24 @@ type connectionEndFilter struct{ logr.LogSink }
 
 // Error implements logr.LogSink.
 func (s connectionEndFilter) Error(err error, msg string, values ...any) {
+	inner := s.deeper(1).LogSink // this function is between the logger and the sink
 	if !isConnectionEnd(err) {
-		s.LogSink.Error(err, msg, values...)
+		inner.Error(err, msg, values...)
 		return
 	}
 	if s.Enabled(streamEnd) {
-		s.Info(streamEnd, msg, append(values[:len(values):len(values)], "err", err)...)
+		inner.Info(streamEnd, msg, append(values[:len(values):len(values)], "err", err)...)
 	}
+}
+
+// WithCallDepth implements logr.CallDepthLogSink.
+func (s connectionEndFilter) WithCallDepth(depth int) logr.LogSink { return s.deeper(depth) }
+
+func (s connectionEndFilter) deeper(depth int) connectionEndFilter {
+	if inner, ok := s.LogSink.(logr.CallDepthLogSink); ok {
+		return connectionEndFilter{inner.WithCallDepth(depth)}
+	}
+	return s
 }
 
 // WithValues implements logr.LogSink.

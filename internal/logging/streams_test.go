@@ -41,3 +41,21 @@ func TestEndsOfStreamsAreNoErrors(t *testing.T) {
 		}
 	}
 }
+
+// Lines in JSON name who logs, not the filter.
+func TestCallersInStreams(t *testing.T) {
+	var out bytes.Buffer
+	ctx := New(&out, Levels{Default: 4}).Context(t.Context(), "kubelet")
+	SetFormat(ctx, JSON)
+	handler := Streams(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		log := klog.FromContext(r.Context())
+		log.Info("began")
+		log.Error(net.ErrClosed, "ended")
+		log.Error(errors.New("no memory"), "broken")
+		helper(log)
+	}))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx))
+	if got := strings.Count(out.String(), `"caller":"logging/streams_test.go:`); got != 4 {
+		t.Errorf("%d of 4 lines name this file:\n%s", got, out.String())
+	}
+}

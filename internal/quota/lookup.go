@@ -46,6 +46,6 @@ func (l Lookup) countedByPod(c *resourcev1.ResourceClaim) corev1.ResourceList {
 		return nil
 	}
 	used := corev1.ResourceList{}
-	podUsage(used, pod)
+	podUsage(used, pod, l.Features)
 	return used
 }

@@ -76,6 +76,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Serving.addFlags(fs)
 	o.Profiling.addFlags(fs)
 	o.Logging.AddFlags(fs)
+	fs.AddFlagSet(base.IgnoredLogFlags())
 	fs.BoolVar(&o.Logs, "enable-logs-handler", o.Logs, "serve the files of /var/log at /logs/ to users who may get that path")
 	o.Ignored.addFlags(fs)
 }

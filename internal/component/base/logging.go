@@ -13,48 +13,30 @@ import (
 	"github.com/coracle-io/coracle/internal/logging"
 )
 
-// Logging has upstream's flags of the log, except --v, which is the program's.
+// Logging has upstream's flags of the log that can have an effect, except --v, which is
+// the program's.
 type Logging struct {
 	Format string // text or json
 
-	flushFrequency time.Duration
-	// What is refused: each line is written at once to one place, and has the level of
-	// its component.
-	vmodule                string
-	jsonSplit, textSplit   bool
-	jsonBuffer, textBuffer string
+	flushFrequency time.Duration // each line is written at once
 }
 
 // NewLogging returns upstream's defaults.
 func NewLogging() Logging {
-	return Logging{Format: string(logging.Text), flushFrequency: 5 * time.Second, jsonBuffer: "0", textBuffer: "0"}
+	return Logging{Format: string(logging.Text), flushFrequency: 5 * time.Second}
 }
-
-// Why flags and settings of the log are refused.
-const (
-	oneOutput   = "all log lines go to standard error"
-	noBuffer    = "each log line is written at once"
-	byComponent = "log levels are by component here: use --v=COMPONENT=LEVEL"
-)
 
 // AddFlags binds the flags to fs.
 func (o *Logging) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Format, "logging-format", o.Format, "form of the log lines: text or json")
 	flagvalue.OneOf(fs, "logging-format", string(logging.Text), string(logging.JSON))
-	o.AddOtherFlags(fs)
+	o.AddFlushFrequency(fs)
 }
 
-// AddOtherFlags binds all flags but --logging-format, which sets a field of a
-// configuration.
-func (o *Logging) AddOtherFlags(fs *pflag.FlagSet) {
-	const refused = "is refused: "
+// AddFlushFrequency binds --log-flush-frequency alone, for a component whose
+// --logging-format sets a field of its configuration.
+func (o *Logging) AddFlushFrequency(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.flushFrequency, "log-flush-frequency", o.flushFrequency, "how long a log line may wait to be written; each is written at once")
-	fs.StringVar(&o.vmodule, "vmodule", o.vmodule, refused+byComponent)
-	fs.BoolVar(&o.jsonSplit, "log-json-split-stream", o.jsonSplit, refused+oneOutput)
-	fs.BoolVar(&o.textSplit, "log-text-split-stream", o.textSplit, refused+oneOutput)
-	fs.StringVar(&o.jsonBuffer, "log-json-info-buffer-size", o.jsonBuffer, refused+noBuffer)
-	fs.StringVar(&o.textBuffer, "log-text-info-buffer-size", o.textBuffer, refused+noBuffer)
-	flagvalue.Is(fs, flagvalue.Quantity, "log-json-info-buffer-size", "log-text-info-buffer-size")
 }
 
 // Validate returns all errors in the flags.
@@ -66,32 +48,40 @@ func (o *Logging) Validate() error {
 	if o.flushFrequency <= 0 {
 		errs = append(errs, fmt.Errorf("--log-flush-frequency=%s must be greater than 0", o.flushFrequency))
 	}
-	return errors.Join(append(errs, refuse([]refusal{
-		{"--vmodule", byComponent, o.vmodule != ""},
-		{"--log-json-split-stream", oneOutput, o.jsonSplit},
-		{"--log-text-split-stream", oneOutput, o.textSplit},
-		{"--log-json-info-buffer-size", noBuffer, o.jsonBuffer != "0"},
-		{"--log-text-info-buffer-size", noBuffer, o.textBuffer != "0"},
-	}))...)
+	return errors.Join(errs...)
 }
 
 // Apply gives the log of a component its form. ctx has the component's logger.
 func (o *Logging) Apply(ctx context.Context) { logging.SetFormat(ctx, logging.Format(o.Format)) }
 
-// CheckLogging returns all errors in the part of a component's configuration file that is
-// about the log.
-func CheckLogging(c *logsapi.LoggingConfiguration) error {
-	var errs []error
-	if c.Format != "" && c.Format != string(logging.Text) && c.Format != string(logging.JSON) {
-		errs = append(errs, fmt.Errorf("logging.format (--logging-format) %q: want text or json", c.Format))
+// Why settings of the log have no effect.
+const (
+	byComponent = "has no effect: log levels are by component, see --v=COMPONENT=LEVEL"
+	oneOutput   = "has no effect: all log lines go to standard error"
+	noBuffer    = "has no effect: each log line is written at once"
+)
+
+// IgnoredLogFlags returns upstream's flags of the log that have no effect. They are
+// accepted, so that command lines for upstream work.
+func IgnoredLogFlags() *pflag.FlagSet {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	fs.String("vmodule", "", byComponent)
+	for _, format := range []logging.Format{logging.JSON, logging.Text} {
+		fs.Bool(fmt.Sprintf("log-%s-split-stream", format), false, oneOutput)
+		fs.String(fmt.Sprintf("log-%s-info-buffer-size", format), "0", noBuffer)
 	}
-	return errors.Join(append(errs, refuse([]refusal{
-		{"logging.vmodule", byComponent, len(c.VModule) > 0},
-		{"logging.options.json.splitStream", oneOutput, c.Options.JSON.SplitStream},
-		{"logging.options.text.splitStream", oneOutput, c.Options.Text.SplitStream},
-		{"logging.options.json.infoBufferSize", noBuffer, !c.Options.JSON.InfoBufferSize.IsZero()},
-		{"logging.options.text.infoBufferSize", noBuffer, !c.Options.Text.InfoBufferSize.IsZero()},
-	}))...)
+	flagvalue.Is(fs, flagvalue.Quantity, "log-json-info-buffer-size", "log-text-info-buffer-size")
+	return fs
+}
+
+// CheckLogging returns an error for the part of a component's configuration file that is
+// about the log, if its format is none.
+func CheckLogging(c *logsapi.LoggingConfiguration) error {
+	switch logging.Format(c.Format) {
+	case "", logging.Text, logging.JSON:
+		return nil
+	}
+	return fmt.Errorf("logging.format (--logging-format) %q: want text or json", c.Format)
 }
 
 // ApplyLogging gives the log of a component the form and the level of its configuration
@@ -101,19 +91,22 @@ func ApplyLogging(ctx context.Context, c *logsapi.LoggingConfiguration) {
 	logging.RaiseLevel(ctx, int(c.Verbosity))
 }
 
-// refusal is a setting that is refused, and whether it is given.
-type refusal struct {
-	name, why string
-	given     bool
-}
-
-// refuse returns errors for the settings that are given.
-func refuse(all []refusal) error {
-	var errs []error
-	for _, r := range all {
-		if r.given {
-			errs = append(errs, fmt.Errorf("%s is not supported: %s", r.name, r.why))
+// LoggingWarnings names what a component's configuration file says about the log and
+// what has no effect.
+func LoggingWarnings(c *logsapi.LoggingConfiguration) (warnings []string) {
+	for _, setting := range []struct {
+		name, why string
+		given     bool
+	}{
+		{"logging.vmodule", byComponent, len(c.VModule) > 0},
+		{"logging.options.json.splitStream", oneOutput, c.Options.JSON.SplitStream},
+		{"logging.options.text.splitStream", oneOutput, c.Options.Text.SplitStream},
+		{"logging.options.json.infoBufferSize", noBuffer, !c.Options.JSON.InfoBufferSize.IsZero()},
+		{"logging.options.text.infoBufferSize", noBuffer, !c.Options.Text.InfoBufferSize.IsZero()},
+	} {
+		if setting.given {
+			warnings = append(warnings, setting.name+" "+setting.why)
 		}
 	}
-	return errors.Join(errs...)
+	return warnings
 }
