@@ -49,6 +49,7 @@ const (
 	EmptyDirVolumeMode                             Gate = "EmptyDirVolumeMode"
 	EnvFiles                                       Gate = "EnvFiles"
 	EvictionRequestAPI                             Gate = "EvictionRequestAPI"
+	ExcludeAdmissionWebhookVirtualResources        Gate = "ExcludeAdmissionWebhookVirtualResources"
 	GenericWorkload                                Gate = "GenericWorkload"
 	GracefulNodeShutdown                           Gate = "GracefulNodeShutdown"
 	GracefulNodeShutdownBasedOnPodPriority         Gate = "GracefulNodeShutdownBasedOnPodPriority"
