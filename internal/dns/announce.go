@@ -231,11 +231,12 @@ func (s *Server) endpointSlices() []*discoveryv1.EndpointSlice {
 		if err != nil || ip.IsLoopback() {
 			continue
 		}
+		ip = ip.Unmap() // slices have addresses in the canonical notation
 		t := discoveryv1.AddressTypeIPv6
 		if ip.Is4() {
 			t = discoveryv1.AddressTypeIPv4
 		}
-		byType[t] = append(byType[t], text)
+		byType[t] = append(byType[t], ip.String())
 	}
 	ready, port := true, int32(s.config.Port)
 	udp, tcp := v1.ProtocolUDP, v1.ProtocolTCP

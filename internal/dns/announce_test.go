@@ -3,7 +3,9 @@ package dns
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -277,4 +279,17 @@ func TestAnotherServerTakesThePlace(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Addresses are announced in the canonical notation, which the API requires.
+func TestNotationOfAddresses(t *testing.T) {
+	s := &Server{config: Config{Addresses: []string{"FD00:0::1", "::ffff:10.0.0.1", "::1"}, NodeName: "a", Port: 53}}
+	got := map[discoveryv1.AddressType]string{}
+	for _, slice := range s.endpointSlices() {
+		got[slice.AddressType] = strings.Join(slice.Endpoints[0].Addresses, " ")
+	}
+	want := map[discoveryv1.AddressType]string{discoveryv1.AddressTypeIPv4: "10.0.0.1", discoveryv1.AddressTypeIPv6: "fd00::1"}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
 }

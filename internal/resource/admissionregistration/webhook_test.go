@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/resourcetest"
 )
@@ -123,6 +124,21 @@ func TestWarningsOfWebhooks(t *testing.T) {
 		if got := ValidatingWebhookConfigurations().Strategy.Warnings(&resource.RequestContext{}, c, c); !slices.Equal(got, test.want) {
 			t.Errorf("%s, %q of %q: warnings %q, want %q", test.name, test.resources, test.groups, got, test.want)
 		}
+	}
+}
+
+// TestWarningsWithoutExclusions checks that rules have no warnings if webhooks see
+// all resources.
+func TestWarningsWithoutExclusions(t *testing.T) {
+	features, err := feature.Parse([]string{"ExcludeAdmissionWebhookVirtualResources=false"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := webhookWith(func(w *admissionv1.ValidatingWebhook) {
+		w.Rules = []admissionv1.RuleWithOperations{{Rule: admissionv1.Rule{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}}}}
+	})
+	if got := ValidatingWebhookConfigurations().Strategy.Warnings(&resource.RequestContext{Features: features}, c, nil); len(got) > 0 {
+		t.Errorf("warnings %q", got)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/utils/ptr"
 
+	"github.com/coracle-io/coracle/internal/feature"
 	"github.com/coracle-io/coracle/internal/resource"
 	"github.com/coracle-io/coracle/internal/resource/validators"
 )
@@ -46,7 +47,11 @@ func hookStrategy[T resource.Object](hooks func(T) []hook) resource.Strategy[T] 
 	s := strategy(func(c *compilers, o, old T) field.ErrorList { return validateHooks(c, hooks(o), hooks(old)) })
 	ofName := s.Warnings
 	s.Warnings = func(r *resource.RequestContext, o, old T) []string {
-		return append(ofName(r, o, old), excludedWarnings(hooks(o))...)
+		warnings := ofName(r, o, old)
+		if r.Features.Enabled(feature.ExcludeAdmissionWebhookVirtualResources) {
+			warnings = append(warnings, excludedWarnings(hooks(o))...)
+		}
+		return warnings
 	}
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -20,11 +21,11 @@ func ControllerRevisions() *resource.Resource {
 	return resource.Define(resource.Definition[appsv1.ControllerRevision, *appsv1.ControllerRevision]{
 		GroupVersion: appsv1.SchemeGroupVersion,
 		Names:        resource.Names{Kind: "ControllerRevision", Plural: "controllerrevisions"},
+
+		UpdateValidatesAlone: true,
 		Strategy: resource.Strategy[*appsv1.ControllerRevision]{
-			Validate: validateControllerRevision,
-			ValidateUpdate: func(_ *resource.RequestContext, r, old *appsv1.ControllerRevision) field.ErrorList {
-				return validators.Immutable(field.NewPath("data"), r.Data, old.Data)
-			},
+			Validate:       validateControllerRevision,
+			ValidateUpdate: validateControllerRevisionUpdate,
 		},
 		Table: resource.Table[*appsv1.ControllerRevision]{
 			Columns: []metav1.TableColumnDefinition{
@@ -55,6 +56,14 @@ func validateControllerRevision(_ *resource.RequestContext, r *appsv1.Controller
 		errs = append(errs, validateRevisionData(field.NewPath("data"), r.Data.Raw)...)
 	}
 	return errs
+}
+
+// validateControllerRevisionUpdate does not check the data, which cannot change: older
+// versions stored null.
+func validateControllerRevisionUpdate(_ *resource.RequestContext, r, old *appsv1.ControllerRevision) field.ErrorList {
+	errs := resource.ValidateNamedMetadata(r, true, validation.NameIsDNSSubdomain)
+	errs = append(errs, validators.Nonnegative(field.NewPath("revision"), r.Revision)...)
+	return append(errs, validators.Immutable(field.NewPath("data"), r.Data, old.Data)...)
 }
 
 // validateRevisionData requires a JSON object.

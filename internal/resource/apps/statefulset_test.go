@@ -118,7 +118,8 @@ func TestTemplateOfStatefulSet(t *testing.T) {
 	}
 }
 
-// TestRevisionData checks which data a ControllerRevision may have.
+// TestRevisionData checks which data a ControllerRevision may have, and that null that
+// older versions stored does not keep it from changing.
 func TestRevisionData(t *testing.T) {
 	for data, want := range map[string]string{
 		`{"a":1}`: "",
@@ -136,5 +137,12 @@ func TestRevisionData(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: %q, want %q", data, got, want)
 		}
+	}
+	old := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "r", Namespace: "default", ResourceVersion: "1"}}
+	old.Data.Raw = []byte("null")
+	next := old.DeepCopy()
+	next.Labels = map[string]string{"a": "b"}
+	if errs := resourcetest.BeforeUpdate(ControllerRevisions(), &resource.RequestContext{Namespace: "default"}, next, old); len(errs) > 0 {
+		t.Errorf("an update of stored null: %v", errs)
 	}
 }
