@@ -52,6 +52,7 @@ const (
 	EmptyDirVolumeMode                             Gate = "EmptyDirVolumeMode"
 	EnvFiles                                       Gate = "EnvFiles"
 	EvictionRequestAPI                             Gate = "EvictionRequestAPI"
+	ExcludeAdmissionWebhookVirtualResources        Gate = "ExcludeAdmissionWebhookVirtualResources"
 	ExtendWebSocketsToKubelet                      Gate = "ExtendWebSocketsToKubelet"
 	GenericWorkload                                Gate = "GenericWorkload"
 	GracefulNodeShutdown                           Gate = "GracefulNodeShutdown"

@@ -14,7 +14,7 @@ const (
 	// byLibraries are the gates that k8s.io libraries ask about, in the process of an
 	// API server.
 	byLibraries = `
-AllowParsingUserUIDFromCertAuth DeclarativeValidationBeta ExcludeAdmissionWebhookVirtualResources KMSv1
+AllowParsingUserUIDFromCertAuth DeclarativeValidationBeta KMSv1
 MutatingAdmissionPolicy StructuredAuthenticationConfigurationEgressSelector
 StructuredAuthenticationConfigurationJWKSMetrics WebhookRoundTripLoadBalancing
 `

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/coracle-io/coracle/internal/controller/workload"
+	workloads "github.com/coracle-io/coracle/internal/controller/workload"
 	"github.com/coracle-io/coracle/internal/nativehistogram"
 )
 
@@ -38,7 +38,7 @@ func newCounts() *counts {
 		desired: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Subsystem: subsystem, Name: "desired_replicas", Help: "[ALPHA] Current desired replica count for HPA objects.",
 		}, []string{"namespace", "hpa_name"}),
-		skips: workload.NewSkips(subsystem, "HPA"),
+		skips: workloads.NewSkips(subsystem, "HPA"),
 	}
 }
 
