@@ -16,7 +16,7 @@ import (
 // differ in their layers.
 func TestMetadataErrorsInUpdates(t *testing.T) {
 	for kind, want := range map[string]struct{ labels, finalizers int }{
-		"Job":                              {4, 2},
+		"Job":                              {3, 1},
 		"LimitRange":                       {3, 1},
 		"Lease":                            {3, 0},
 		"PersistentVolume":                 {4, 2},

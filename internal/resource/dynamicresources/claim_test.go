@@ -49,7 +49,7 @@ status.allocation.devices.config[1].opaque.parameters: Invalid value: "<value om
 		},
 		"changed": {
 			before: "{" + allocated + "}", status: strings.Replace("{"+allocated+"}", "device: a", "device: b", 1),
-			want: "status.allocation: Invalid value: {",
+			want: "status.allocation: Invalid value: null: field cannot be modified once set",
 		},
 	})
 }
