@@ -43,7 +43,7 @@ test-hard: build bundle packages
 # Debian packages that the tests use in addition to those of the bundle.
 .PHONY: packages
 packages:
-	@tools/packages.sh nftables iptables iproute2 curl openssl
+	@tools/packages.sh nftables iproute2 curl openssl
 
 # Clients that others made, each in a module or package of its own: Go's
 # controller-runtime, Helm, those of Python and JavaScript, and a program that
