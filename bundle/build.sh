@@ -5,7 +5,7 @@
 #   bin/       containerd, its runc shim, ctr, runc, etcdctl
 #   cni/       bridge, host-local, loopback
 #   images/    pause.tar, frontend.tar (OCI image layouts); every cluster has them
-#   examples/  extender.tar, for coracle image load
+#   examples/  extender.tar, to be imported by hand
 #
 # Does nothing when the inputs have not changed since the last build.
 set -euo pipefail
