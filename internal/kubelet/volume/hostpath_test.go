@@ -302,7 +302,7 @@ func TestUsualPathOfASubPath(t *testing.T) {
 	disk := &files.Memory{}
 	v := &Manager{Root: "/data/kubelet", Paths: elsewhere(), FS: disk, Mounter: disk}
 	for path, mounts := range map[string]map[string]string{
-		"/var/log": {"pods": "/data/logs/pods", "containers/": "/data/logs/containers"}, "/var": {"lib/kubelet/pods": "/data/kubelet/pods"},
+		"/var/log": {"pods": "/data/logs/pods", "containers/": "/data/logs/containers"}, "/var": {"lib/kubelet": "/data/kubelet"},
 	} {
 		pod := podWith(nil, v1.Volume{Name: "d", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path}}})
 		for sub, want := range mounts {
