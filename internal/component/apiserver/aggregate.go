@@ -19,7 +19,7 @@ func (a *Server) newAggregator(builtIn []*resource.Resource, documents *openapi.
 	return aggregator.New(aggregator.Config{
 		Cache: a.storage.cache, BuiltIn: builtIn, ClientCertificate: identity,
 		Documents: documents, Managers: a.extensions.managers, Clock: clock.RealClock{},
-		Unavailable: a.metrics.Unavailable, Dial: a.own.dialOthers,
+		Unavailable: a.metrics.Unavailable, Dial: a.own.dialOthers, Wrap: a.traces.transport(),
 	}), nil
 }
 
