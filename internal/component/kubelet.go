@@ -223,6 +223,13 @@ func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
+	if config.Tracing != nil {
+		stop, err := config.Tracing.Start(ctx)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	run := []func(context.Context) error{kl.Run, func(ctx context.Context) error {
 		keepAlive(ctx, k.service, kl.Healthy)
 		return nil
@@ -277,12 +284,6 @@ func (k *Kubelet) Validate() error {
 // config returns the kubelet's configuration and the provider of its client.
 func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet.Config, client.Provider, error) {
 	counts := base.NewCounts(ctx)
-	if provider != nil {
-		var err error
-		if provider, err = counts.Of(provider); err != nil {
-			return kubelet.Config{}, nil, err
-		}
-	}
 	if err := k.ignored.validate(); err != nil {
 		return kubelet.Config{}, nil, err
 	}
@@ -303,6 +304,7 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 	if c.NodeName, err = base.HostName(k.Config.NodeName); err != nil {
 		return c, nil, err
 	}
+	c.Tracing = kubelet.NewTracing(configuration, c.NodeName)
 	base.AddZPages(c.Pages, "kubelet", k.flagValues(), gates, "/configz", "/healthz", "/metrics")
 	for _, s := range k.Taints {
 		taint, err := parseTaint(s)
@@ -320,6 +322,13 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 		}
 	}
 	if provider != nil {
+		wrap := counts.Clients.Wrap
+		if traces := c.Tracing; traces != nil {
+			wrap = func(next http.RoundTripper) http.RoundTripper { return counts.Clients.Wrap(traces.Transport(next)) }
+		}
+		if provider, err = provider.WithTransport(wrap); err != nil {
+			return c, nil, err
+		}
 		if c.Client, err = provider.As("system:node:"+c.NodeName, "system:nodes", "system:authenticated"); err != nil {
 			return c, nil, err
 		}

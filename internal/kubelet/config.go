@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -34,6 +35,7 @@ import (
 	registry "github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/tracing"
 )
 
 // Config configures a Kubelet. Flags set the first fields.
@@ -87,6 +89,9 @@ type Config struct {
 	Metrics *registry.Registry
 	// Pages are more pages of the server by path, such as /flagz.
 	Pages map[string]http.Handler
+	// Tracing makes the spans that Configuration.Tracing asks for. The caller starts
+	// it, because its clients use it, too. Nil is no tracing.
+	Tracing *tracing.Provider
 }
 
 // RuntimeProcess is what is known of a container runtime beside its API.
@@ -143,6 +148,9 @@ func (c *Config) Complete() error {
 	defaults.Zero(&k.ImageServiceEndpoint, k.ContainerRuntimeEndpoint)
 	if err := Validate(k); err != nil {
 		return err
+	}
+	if k.Tracing != nil && c.Tracing == nil {
+		return errors.New("tracing is configured, but the kubelet has no provider of spans")
 	}
 	if c.Files == nil {
 		c.Files = files.OS{}

@@ -52,6 +52,7 @@ func Validate(k *kubeletconfig.KubeletConfiguration) error {
 	}
 	errs = append(errs, image.CheckPolicy(k.ImagePullCredentialsVerificationPolicy, k.PreloadedImagesVerificationAllowlist))
 	errs = append(errs, placementErrors(k)...)
+	errs = append(errs, tracingErrors(k)...)
 	for _, list := range [][]setting{numbers(k), durations(k), choices(k)} {
 		for _, s := range list {
 			if s.wrong {
@@ -318,7 +319,6 @@ func unsupportedOperation(k *kubeletconfig.KubeletConfiguration) []setting {
 		{"iptablesDropBit", k.IPTablesDropBit != nil},
 		{"showHiddenMetricsForVersion", k.ShowHiddenMetricsForVersion != ""},
 		{"volumePluginDir (--volume-plugin-dir)", k.VolumePluginDir != ""},
-		{"tracing", k.Tracing != nil},
 		{"logging.format " + log.Format + " (--logging-format)", log.Format != "" && log.Format != "text"},
 		{"logging.verbosity", log.Verbosity != 0},
 		{"logging.vmodule", len(log.VModule) > 0},

@@ -87,6 +87,8 @@ func TestInvalidConfigurations(t *testing.T) {
 		"tlsMinVersion: SSL3":                                                                      "tlsMinVersion (--tls-min-version)",
 		"tlsCipherSuites: [ROT13]":                                                                 "tlsCipherSuites (--tls-cipher-suites)",
 		"cgroupDriver: initd":                                                                      "cgroupDriver (--cgroup-driver)",
+		"tracing: {samplingRatePerMillion: -1}":                                                    "tracing.samplingRatePerMillion: Invalid value: -1: sampling rate must be positive",
+		"tracing: {endpoint: 'http://localhost:4317'}":                                             "tracing.endpoint: Invalid value",
 	} {
 		if err := check(t, text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
@@ -114,7 +116,7 @@ syncFrequency: 0s
 volumeStatsAggPeriod: 0s
 `
 	for _, text := range []string{"", kubeadm, "cpuManagerPolicy: none", "memorySwap: {swapBehavior: NoSwap}", "memorySwap: {swapBehavior: LimitedSwap}", "serializeImagePulls: false\nmaxParallelImagePulls: 3", "enforceNodeAllocatable: [none]", "enableControllerAttachDetach: true", "cpuCFSQuotaPeriod: 1ms", "cpuCFSQuotaPeriod: 1s", "{cpuCFSQuotaPeriod: 100ms, featureGates: {CustomCPUCFSQuotaPeriod: false}}",
-		"memoryThrottlingFactor: 1", "memoryReservationPolicy: TieredReservation", "{memoryThrottlingFactor: 0.9, memoryReservationPolicy: None, featureGates: {MemoryQoS: false}}"} {
+		"memoryThrottlingFactor: 1", "tracing: {}", "tracing: {endpoint: 'localhost:4317', samplingRatePerMillion: 100}", "memoryReservationPolicy: TieredReservation", "{memoryThrottlingFactor: 0.9, memoryReservationPolicy: None, featureGates: {MemoryQoS: false}}"} {
 		if err := check(t, text); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
