@@ -223,8 +223,8 @@ func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
-	if config.Tracing != nil {
-		stop, err := config.Tracing.Start(ctx)
+	if traces := config.Diagnostics.Tracing; traces != nil {
+		stop, err := traces.Start(ctx)
 		if err != nil {
 			return err
 		}
@@ -296,7 +296,7 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 		return kubelet.Config{}, nil, err
 	}
 	c := k.Config
-	c.Configuration, c.Metrics, c.Pages = *configuration, counts.Registry, map[string]http.Handler{}
+	c.Configuration, c.Metrics, c.Diagnostics.Pages = *configuration, counts.Registry, map[string]http.Handler{}
 	c.Memory = memory.NewBudget(memory.ProcessLimit())
 	if k.identity != nil {
 		certificate.ShowClient(c.Metrics, k.identity)
@@ -304,8 +304,8 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 	if c.NodeName, err = base.HostName(k.Config.NodeName); err != nil {
 		return c, nil, err
 	}
-	c.Tracing = kubelet.NewTracing(configuration, c.NodeName)
-	base.AddZPages(c.Pages, "kubelet", k.flagValues(), gates, "/configz", "/healthz", "/metrics")
+	c.Diagnostics.Tracing = kubelet.NewTracing(configuration, c.NodeName)
+	base.AddZPages(c.Diagnostics.Pages, "kubelet", k.flagValues(), gates, "/configz", "/healthz", "/metrics")
 	for _, s := range k.Taints {
 		taint, err := parseTaint(s)
 		if err != nil {
@@ -323,7 +323,7 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 	}
 	if provider != nil {
 		wrap := counts.Clients.Wrap
-		if traces := c.Tracing; traces != nil {
+		if traces := c.Diagnostics.Tracing; traces != nil {
 			wrap = func(next http.RoundTripper) http.RoundTripper { return counts.Clients.Wrap(traces.Transport(next)) }
 		}
 		if provider, err = provider.WithTransport(wrap); err != nil {

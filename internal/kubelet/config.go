@@ -87,6 +87,12 @@ type Config struct {
 	server.Access
 	// Metrics is the registry behind /metrics; nil is a registry of its own.
 	Metrics *registry.Registry
+	// Diagnostics show what the kubelet does, besides its metrics.
+	Diagnostics Diagnostics
+}
+
+// Diagnostics show what a kubelet does.
+type Diagnostics struct {
 	// Pages are more pages of the server by path, such as /flagz.
 	Pages map[string]http.Handler
 	// Tracing makes the spans that Configuration.Tracing asks for. The caller starts
@@ -149,7 +155,7 @@ func (c *Config) Complete() error {
 	if err := Validate(k); err != nil {
 		return err
 	}
-	if k.Tracing != nil && c.Tracing == nil {
+	if k.Tracing != nil && c.Diagnostics.Tracing == nil {
 		return errors.New("tracing is configured, but the kubelet has no provider of spans")
 	}
 	if c.Files == nil {

@@ -282,8 +282,8 @@ func (k *Kubelet) newServer() (*server.Config, error) {
 			ImagesUsed: k.images.Used, PodLogsDir: c.PodLogsDir,
 		},
 		Files: k.config.Files, CheckpointDir: filepath.Join(k.config.RootDirectory, "checkpoints"),
-		NodeName: k.config.NodeName, Metrics: k.config.Metrics, Requests: server.NewRequests(k.config.Metrics), Pages: k.config.Pages, SystemLogs: "/var/log",
-		Traces: k.config.Tracing,
+		NodeName: k.config.NodeName, Metrics: k.config.Metrics, Requests: server.NewRequests(k.config.Metrics), Pages: k.config.Diagnostics.Pages, SystemLogs: "/var/log",
+		Traces: k.config.Diagnostics.Tracing,
 	}
 	var client kubernetes.Interface
 	if k.config.Client != nil {

@@ -32,16 +32,16 @@ func tracingErrors(k *kubeletconfig.KubeletConfiguration) []error {
 
 // traces returns the provider of spans, or nil.
 func (c *Config) traces() trace.TracerProvider {
-	if c.Tracing == nil {
+	if c.Diagnostics.Tracing == nil {
 		return nil
 	}
-	return c.Tracing
+	return c.Diagnostics.Tracing
 }
 
 // tracer returns the tracer of syncs, or nil.
 func (c *Config) tracer() trace.Tracer {
-	if c.Tracing == nil {
+	if c.Diagnostics.Tracing == nil {
 		return nil
 	}
-	return c.Tracing.Tracer("github.com/coracle-io/coracle/internal/kubelet")
+	return c.Diagnostics.Tracing.Tracer("github.com/coracle-io/coracle/internal/kubelet")
 }

@@ -22,7 +22,7 @@ func TestSyncsAreSpans(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
 		b := newBench(t)
 		b.configure = func(c *Config) {
-			c.Tracing = &tracing.Provider{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}
+			c.Diagnostics.Tracing = &tracing.Provider{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}
 		}
 		b.start()
 		defer func() { b.stop() }()
