@@ -86,7 +86,7 @@ func (p *Provider) Start(ctx context.Context) (stop func(), err error) {
 		return nil, fmt.Errorf("tracing: connect to the endpoint %q: %w", p.endpoint, err)
 	}
 	sending, end := context.WithCancel(context.WithoutCancel(ctx))
-	p.RegisterSpanProcessor(sdktrace.NewBatchSpanProcessor(&exporter{SpanExporter: collector, sending: sending, endpoint: p.endpoint}))
+	p.RegisterSpanProcessor(bounded{sdktrace.NewBatchSpanProcessor(&exporter{SpanExporter: collector, sending: sending, endpoint: p.endpoint})})
 	return func() {
 		defer end()
 		defer time.AfterFunc(flushTimeout, end).Stop()
@@ -127,9 +127,19 @@ func Propagators() propagation.TextMapPropagator {
 }
 
 // Transport returns a round tripper whose requests are spans, and which tells the
-// server of them.
+// server of them. next does not see the span.
 func (p *Provider) Transport(next http.RoundTripper) http.RoundTripper {
-	return otelhttp.NewTransport(next, p.http()...)
+	return otelhttp.NewTransport(outside{next}, p.http()...)
+}
+
+// outside sends requests without the span in their contexts. A server in the same
+// process gets the context, and must know of the span by the headers alone, as one
+// elsewhere does.
+type outside struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (o outside) RoundTrip(r *http.Request) (*http.Response, error) {
+	return o.next.RoundTrip(r.WithContext(trace.ContextWithSpanContext(r.Context(), trace.SpanContext{})))
 }
 
 // Handler returns an HTTP handler whose requests are spans, which name names. They

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
@@ -43,9 +44,21 @@ func start(t *testing.T, endpoint string, perMillion int32) (p *tracing.Provider
 
 const all = 1_000_000
 
+// flush waits until the collector has answered to what has ended. What stop sends has
+// a second, which is no time to connect on a machine that does other work.
+func flush(t *testing.T, p *tracing.Provider) {
+	t.Helper()
+	if err := p.ForceFlush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestStopSendsWhatIsLeft(t *testing.T) {
 	spans := tracingtest.Start(t)
 	p, stop := start(t, spans.Endpoint, all)
+	_, first := p.Tracer("test").Start(t.Context(), "first")
+	first.End()
+	flush(t, p)
 	_, span := p.Tracer("test").Start(t.Context(), "work")
 	span.End()
 	stop()
@@ -91,6 +104,7 @@ func TestSampling(t *testing.T) {
 			}
 			_, span := p.Tracer("test").Start(ctx, "work")
 			span.End()
+			flush(t, p)
 			stop()
 			if exported := len(spans.Find("work")) == 1; exported != c.exported {
 				t.Errorf("exported: %t, want %t", exported, c.exported)
@@ -145,9 +159,7 @@ func TestLossIsLoggedOnce(t *testing.T) {
 	work := func(name string) {
 		_, span := p.Tracer("test").Start(t.Context(), name)
 		span.End()
-		if err := p.ForceFlush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		flush(t, p)
 	}
 	for round := range int32(2) {
 		spans.Refuse(status.Error(codes.InvalidArgument, "no"))
@@ -184,6 +196,7 @@ func TestTransport(t *testing.T) {
 	caller.End()
 	transport.CloseIdleConnections()
 	server.Close()
+	flush(t, p)
 	stop()
 	sent, served := spans.Find("HTTP GET"), spans.Find("served")
 	if len(sent) != 1 || len(served) != 1 {
@@ -197,6 +210,61 @@ func TestTransport(t *testing.T) {
 	}
 	if code := served[0].Attribute("http.response.status_code"); code != "418" {
 		t.Errorf("the code is %s", code)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestServersGetNoSpans checks that a server in the same process, which gets the context
+// of a request, is told of the span by the headers alone.
+func TestServersGetNoSpans(t *testing.T) {
+	p := tracing.New(&tracingapi.TracingConfiguration{SamplingRatePerMillion: new(int32(all))})
+	ctx, caller := p.Tracer("test").Start(t.Context(), "caller")
+	defer caller.End()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server.example/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := p.Transport(roundTripper(func(r *http.Request) (*http.Response, error) {
+		if trace.SpanContextFromContext(r.Context()).IsValid() {
+			t.Error("the context of the request has a span")
+		}
+		if told, id := r.Header.Get("traceparent"), caller.SpanContext().TraceID().String(); !strings.Contains(told, id) {
+			t.Errorf("the server is told of %q, want the trace %s", told, id)
+		}
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	})).RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+}
+
+// TestSpansAreBounded checks that texts of libraries, which clients choose, neither make
+// the collector refuse spans nor are of any length.
+func TestSpansAreBounded(t *testing.T) {
+	spans := tracingtest.Start(t)
+	p, stop := start(t, spans.Endpoint, all)
+	_, span := p.Tracer("test").Start(t.Context(), "work")
+	span.SetAttributes(attribute.String("path", "/\xff"), attribute.String("long", strings.Repeat("é", 10_000)))
+	span.AddEvent("event", trace.WithAttributes(attribute.String("of", "\xff")))
+	span.SetStatus(otelcodes.Error, strings.Repeat("x\xff", 10_000))
+	span.End()
+	flush(t, p)
+	stop()
+	found := spans.Find("work")
+	if len(found) != 1 || len(found[0].GetEvents()) != 1 {
+		t.Fatalf("the spans are %v", spans.Spans())
+	}
+	if got := found[0].Attribute("path"); got != "/\uFFFD" {
+		t.Errorf("the path is %q", got)
+	}
+	for _, text := range []string{found[0].Attribute("long"), found[0].GetStatus().GetMessage()} {
+		if text == "" || len(text) > 4096 {
+			t.Errorf("%.20q has %d bytes", text, len(text))
+		}
 	}
 }
 
@@ -219,6 +287,7 @@ func TestDialOption(t *testing.T) {
 	ctx, caller := p.Tracer("test").Start(t.Context(), "caller")
 	call(ctx)
 	caller.End()
+	flush(t, p)
 	stop()
 	found := spans.Find("opentelemetry.proto.collector.trace.v1.TraceService/Export")
 	if len(found) != 1 {
