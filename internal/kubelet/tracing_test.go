@@ -32,6 +32,7 @@ func TestSyncsAreSpans(t *testing.T) {
 			p.Spec.Volumes = []v1.Volume{{Name: "conf", VolumeSource: v1.VolumeSource{
 				ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "none"}},
 			}}}
+			p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "conf", MountPath: "/conf"}}
 		}))
 		b.after(time.Second)
 		b.delete("web", 30)
