@@ -62,7 +62,7 @@ func removePods(ctx context.Context, endpoint string, uids map[string]bool) erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, externalTimeout)
 	defer cancel()
-	runtime, _, err := cri.Dial(ctx, endpoint, "", externalTimeout)
+	runtime, _, err := cri.Dial(ctx, endpoint, "", externalTimeout, nil)
 	if err != nil {
 		return err
 	}

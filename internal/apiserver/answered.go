@@ -56,6 +56,9 @@ func (q *request) finish() {
 	if q.server.observe != nil {
 		q.server.observe(q.answered())
 	}
+	if q.span != nil {
+		q.endSpan()
+	}
 	if reason != nil && q.response.truncated {
 		panic(http.ErrAbortHandler) // aborts the connection or stream, so that the client notices the truncated answer
 	}

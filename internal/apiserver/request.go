@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -34,6 +35,7 @@ type request struct {
 
 	parsed url.Values     // of the query, parsed on demand
 	audit  *audit.Request // nil if auditing is off
+	span   trace.Span     // nil if tracing is off, and until the sender is known
 	// authenticatedAfter is the time from the start of the request until the
 	// sender was known.
 	authenticatedAfter time.Duration
@@ -153,6 +155,9 @@ func (q *request) run(id string) error {
 	}
 	if err := q.authenticate(); err != nil {
 		return q.reject(err)
+	}
+	if q.server.tracer != nil {
+		q.beginSpan(id)
 	}
 	if q.audit != nil {
 		return q.serveAudited(func() error { return q.serve(longRunning) })

@@ -29,6 +29,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -74,6 +75,8 @@ type Config struct {
 	// Observe is called for every answered request; nil counts them in the
 	// metrics.
 	Observe Observer
+	// Tracer makes a span of every authenticated request; nil makes none.
+	Tracer trace.Tracer
 }
 
 // AccessConfig configures authentication, the answers about rights and the audit
@@ -200,8 +203,9 @@ type Server struct {
 	limits   LimitConfig
 	http     HTTPConfig
 	observe  Observer
-	cbor     bool       // CBOR is among the media types of requests and answers
-	updateMu sync.Mutex // serializes what changes the registry and discovery
+	tracer   trace.Tracer // nil without tracing
+	cbor     bool         // CBOR is among the media types of requests and answers
+	updateMu sync.Mutex   // serializes what changes the registry and discovery
 
 	fairness          *fairness.Controller // nil without priority and fairness
 	reading, mutating inFlight
@@ -239,7 +243,7 @@ func New(c Config) (*Server, error) {
 		c.Memory = memory.NewBudget(memory.ProcessLimit())
 	}
 	s := &Server{
-		registry: registry.New(c.Registry, c.Resources), access: c.Access, handlers: c.Handlers, limits: c.Limits, http: c.HTTP, observe: c.Observe,
+		registry: registry.New(c.Registry, c.Resources), access: c.Access, handlers: c.Handlers, limits: c.Limits, http: c.HTTP, observe: c.Observe, tracer: c.Tracer,
 		cbor: c.Registry.Features.Enabled(feature.CBORServingAndStorage), memory: c.Memory,
 		bodies: bodylimit.New(bodiesTotal), onward: httpserver.NewProxyLimiter(),
 		discovery: discovery.New(c.Resources, c.Registry.Features.Enabled(feature.StorageVersionHash)),

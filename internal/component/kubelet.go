@@ -233,6 +233,13 @@ func (k *Kubelet) RunWith(ctx context.Context, provider client.Provider) error {
 	if err != nil {
 		return err
 	}
+	if traces := config.Diagnostics.Tracing; traces != nil {
+		stop, err := traces.Start(ctx)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	run := []func(context.Context) error{kl.Run, func(ctx context.Context) error {
 		keepAlive(ctx, k.service, kl.Healthy)
 		return nil
@@ -287,12 +294,6 @@ func (k *Kubelet) Validate() error {
 // config returns the kubelet's configuration and the provider of its client.
 func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet.Config, client.Provider, error) {
 	counts := base.NewCounts(ctx)
-	if provider != nil {
-		var err error
-		if provider, err = counts.Of(provider); err != nil {
-			return kubelet.Config{}, nil, err
-		}
-	}
 	if err := k.ignored.validate(); err != nil {
 		return kubelet.Config{}, nil, err
 	}
@@ -305,7 +306,7 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 		return kubelet.Config{}, nil, err
 	}
 	c := k.Config
-	c.Configuration, c.Metrics, c.Pages = *configuration, counts.Registry, map[string]http.Handler{}
+	c.Configuration, c.Metrics, c.Diagnostics.Pages = *configuration, counts.Registry, map[string]http.Handler{}
 	c.Memory = memory.NewBudget(memory.ProcessLimit())
 	if k.identity != nil {
 		certificate.ShowClient(c.Metrics, k.identity)
@@ -313,7 +314,8 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 	if c.NodeName, err = base.HostName(k.Config.NodeName); err != nil {
 		return c, nil, err
 	}
-	base.AddZPages(c.Pages, "kubelet", base.ValuesOf(k.fs), gates, "/configz", "/healthz", "/metrics")
+	c.Diagnostics.Tracing = kubelet.NewTracing(configuration, c.NodeName)
+	base.AddZPages(c.Diagnostics.Pages, "kubelet", base.ValuesOf(k.fs), gates, "/configz", "/healthz", "/metrics")
 	for _, s := range k.Taints {
 		taint, err := parseTaint(s)
 		if err != nil {
@@ -330,6 +332,13 @@ func (k *Kubelet) config(ctx context.Context, provider client.Provider) (kubelet
 		}
 	}
 	if provider != nil {
+		wrap := counts.Clients.Wrap
+		if traces := c.Diagnostics.Tracing; traces != nil {
+			wrap = func(next http.RoundTripper) http.RoundTripper { return counts.Clients.Wrap(traces.Transport(next)) }
+		}
+		if provider, err = provider.WithTransport(wrap); err != nil {
+			return c, nil, err
+		}
 		if c.Client, err = provider.As("system:node:"+c.NodeName, "system:nodes", "system:authenticated"); err != nil {
 			return c, nil, err
 		}

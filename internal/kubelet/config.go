@@ -3,6 +3,7 @@ package kubelet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -35,6 +36,7 @@ import (
 	registry "github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/nodeaddress"
 	"github.com/coracle-io/coracle/internal/resource/defaults"
+	"github.com/coracle-io/coracle/internal/tracing"
 )
 
 // Config configures a Kubelet. Flags set the first fields.
@@ -86,8 +88,17 @@ type Config struct {
 	server.Access
 	// Metrics is the registry behind /metrics; nil is a registry of its own.
 	Metrics *registry.Registry
+	// Diagnostics show what the kubelet does, besides its metrics.
+	Diagnostics Diagnostics
+}
+
+// Diagnostics show what a kubelet does.
+type Diagnostics struct {
 	// Pages are more pages of the server by path, such as /flagz.
 	Pages map[string]http.Handler
+	// Tracing makes the spans that Configuration.Tracing asks for. The caller starts
+	// it, because its clients use it, too. Nil is no tracing.
+	Tracing *tracing.Provider
 }
 
 // RuntimeProcess is what is known of a container runtime beside its API.
@@ -147,6 +158,9 @@ func (c *Config) Complete() error {
 	defaults.Zero(&k.ImageServiceEndpoint, k.ContainerRuntimeEndpoint)
 	if err := Validate(k); err != nil {
 		return err
+	}
+	if k.Tracing != nil && c.Diagnostics.Tracing == nil {
+		return errors.New("tracing is configured, but the kubelet has no provider of spans")
 	}
 	if c.Files == nil {
 		c.Files = files.OS{}

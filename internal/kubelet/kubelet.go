@@ -243,6 +243,7 @@ func (k *Kubelet) newPods(facts spec.Node, gates *feature.Set, handlers *probe.R
 		Runtime: k.runtime.Runtime(), RuntimeName: k.runtime.Name, Files: k.config.Files, CGroups: k.cgroups,
 		UserNamespaces: &userns.Manager{Files: k.config.Files, Folders: k.volumes}, Placement: k.place, Volumes: k.volumes, Images: k.images,
 		NetworkPolicies: k.config.NetworkPolicies, Probes: k.probes, Handlers: handlers, Recorder: k.recorder, Metrics: k.config.Metrics,
+		Tracer: k.config.tracer(),
 	}
 	for _, s := range k.sources {
 		config.Sources = append(config.Sources, s.Name)
@@ -290,8 +291,9 @@ func (k *Kubelet) newServer(gates *feature.Set) (*server.Config, error) {
 			FileSystems: k.images.FileSystems, Used: k.images.Used, PodLogsDir: c.PodLogsDir,
 		},
 		Files: k.config.Files, CheckpointDir: filepath.Join(k.config.RootDirectory, "checkpoints"),
-		NodeName: k.config.NodeName, Metrics: k.config.Metrics, Requests: server.NewRequests(k.config.Metrics), Pages: k.config.Pages,
+		NodeName: k.config.NodeName, Metrics: k.config.Metrics, Requests: server.NewRequests(k.config.Metrics), Pages: k.config.Diagnostics.Pages,
 		SystemLogs: hostpath.Logs, LogDirectories: k.config.logDirectories(),
+		Traces: k.config.Diagnostics.Tracing,
 	}
 	var client kubernetes.Interface
 	if k.config.Client != nil {
@@ -337,7 +339,7 @@ func (k *Kubelet) Run(ctx context.Context) error { return supervise.Run(ctx, k.r
 
 func (k *Kubelet) run(ctx context.Context) error {
 	supervise.Report(ctx, "ContainerRuntime", fmt.Errorf("waiting for the container runtime at %s", k.config.Configuration.ContainerRuntimeEndpoint))
-	err := k.runtime.Connect(ctx, &k.config.Configuration)
+	err := k.runtime.Connect(ctx, &k.config.Configuration, k.config.traces())
 	supervise.Report(ctx, "ContainerRuntime", nil)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -52,6 +52,7 @@ func Validate(k *kubeletconfig.KubeletConfiguration) error {
 	}
 	errs = append(errs, image.CheckPolicy(k.ImagePullCredentialsVerificationPolicy, k.PreloadedImagesVerificationAllowlist))
 	errs = append(errs, placementErrors(k)...)
+	errs = append(errs, tracingErrors(k)...)
 	for _, list := range [][]setting{numbers(k), durations(k), choices(k), entries(k)} {
 		for _, s := range list {
 			if s.wrong {
@@ -342,7 +343,6 @@ func unsupportedOperation(k *kubeletconfig.KubeletConfiguration) []setting {
 		{"iptablesDropBit", k.IPTablesDropBit != nil},
 		{"showHiddenMetricsForVersion", k.ShowHiddenMetricsForVersion != ""},
 		{"volumePluginDir (--volume-plugin-dir)", k.VolumePluginDir != ""},
-		{"tracing", k.Tracing != nil},
 		{"logging.format " + log.Format + " (--logging-format)", !slices.Contains([]string{"", "text", "json"}, log.Format)},
 		{"logging.vmodule", len(log.VModule) > 0},
 		{"logging.options.text", log.Options.Text.SplitStream || log.Options.Text.InfoBufferSize.Value() != 0},

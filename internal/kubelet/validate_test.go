@@ -87,6 +87,8 @@ func TestInvalidConfigurations(t *testing.T) {
 		"reservedMemory: [{numaNode: 0, limits: {memory: 0}}]":                                     `reserved memory may not be zero for NUMA node 0 and resource "memory"`,
 		"reservedMemory: [{numaNode: 1, limits: {memory: 1}}, {numaNode: 1, limits: {memory: 2}}]": `the reserved memory has a duplicate value for NUMA node 1 and resource "memory"`,
 		"memorySwap: {swapBehavior: UnlimitedSwap}":                                                "memorySwap.swapBehavior UnlimitedSwap is not supported",
+		"tracing: {samplingRatePerMillion: -1}":                                                    "tracing.samplingRatePerMillion: Invalid value: -1: sampling rate must be positive",
+		"tracing: {endpoint: 'http://localhost:4317'}":                                             "tracing.endpoint: Invalid value",
 		"logging: {format: xml}":                                                                   "logging.format xml (--logging-format) is not supported",
 		"logging: {vmodule: [{filePattern: a, verbosity: 2}]}":                                     "logging.vmodule is not supported",
 		"userNamespaces: {idsPerPod: 131072}":                                                      "userNamespaces.idsPerPod is not supported",
@@ -170,7 +172,7 @@ volumeStatsAggPeriod: 0s
 		"podPidsLimit: -7", "evictionMaxPodGracePeriod: -30", "containerLogMonitorInterval: 3s", "registerWithTaints: [{key: example.com/a, value: b, effect: NoExecute}]",
 		"{defaultPodSysctls: {net/core/somaxconn: '1024', kernel.shm_rmid_forced: '1'}, featureGates: {DefaultPodSysctls: true}}",
 		"featureGates: {KubeletCrashLoopBackOffMax: false, KubeletEnsureSecretPulledImages: false}",
-		"memoryThrottlingFactor: 1", "memoryReservationPolicy: TieredReservation", "{memoryThrottlingFactor: 0.9, memoryReservationPolicy: None, featureGates: {MemoryQoS: false}}"} {
+		"memoryThrottlingFactor: 1", "tracing: {}", "tracing: {endpoint: 'localhost:4317', samplingRatePerMillion: 100}", "memoryReservationPolicy: TieredReservation", "{memoryThrottlingFactor: 0.9, memoryReservationPolicy: None, featureGates: {MemoryQoS: false}}"} {
 		if err := check(t, text); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}

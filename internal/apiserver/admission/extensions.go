@@ -49,7 +49,7 @@ type Access struct {
 	Authorizer authorizer.Authorizer
 	Version    compatibility.EffectiveVersion
 	// Services resolves the addresses of webhooks' services. Authentication
-	// adds credentials to calls; nil adds none.
+	// changes how webhooks are called, such as by tracing; nil changes nothing.
 	Services       webhook.ServiceResolver
 	Authentication webhook.AuthenticationInfoResolverWrapper
 }

@@ -78,6 +78,9 @@ type Config struct {
 	Unavailable *prometheus.CounterVec
 	// Dial connects to the servers; nil uses the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Wrap wraps the round tripper of proxied requests, except upgraded ones; it
+	// may be nil.
+	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
 // Server proxies to the servers of APIServices. It implements

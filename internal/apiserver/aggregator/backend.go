@@ -29,6 +29,7 @@ type backend struct {
 	uid       types.UID
 	spec      apiregistrationv1.APIServiceSpec
 	transport *http.Transport
+	proxied   http.RoundTripper // transport for proxied requests, as Config.Wrap wraps it
 	cancel    context.CancelFunc
 	done      chan struct{} // closed when run has returned
 	checkNow  chan struct{} // buffered for one; requests a check
@@ -59,6 +60,10 @@ func (s *Server) start(ctx context.Context, service *apiregistrationv1.APIServic
 	b := &backend{
 		server: s, name: service.Name, uid: service.UID, spec: service.Spec, cancel: cancel,
 		transport: s.newTransport(&service.Spec), done: make(chan struct{}), checkNow: make(chan struct{}, 1), tags: map[string]string{},
+	}
+	b.proxied = b.transport
+	if s.Wrap != nil {
+		b.proxied = s.Wrap(b.transport)
 	}
 	s.wait.Go(ctx, func() {
 		defer close(b.done)

@@ -51,7 +51,7 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		transport.SetAuthProxyHeaders(request, user.GetName(), b.server.uidOf(user), user.GetGroups(), user.GetExtra())
 		location, roundTripper = httpserver.Upgrading(location, b.transport)
 	} else {
-		roundTripper = replacing{w.Header(), transport.NewAuthProxyRoundTripper(user.GetName(), b.server.uidOf(user), user.GetGroups(), user.GetExtra(), b.transport)}
+		roundTripper = replacing{w.Header(), transport.NewAuthProxyRoundTripper(user.GetName(), b.server.uidOf(user), user.GetGroups(), user.GetExtra(), b.proxied)}
 	}
 	handler := proxy.NewUpgradeAwareHandler(location, roundTripper, true, upgrade, failure{b})
 	handler.RejectForwardingRedirects = true

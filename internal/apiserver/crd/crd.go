@@ -76,7 +76,9 @@ type Config struct {
 	// Services resolves the services of conversion webhooks. It is called once,
 	// when the first is needed. If nil, webhooks need URLs.
 	Services func() (webhook.ServiceResolver, error)
-	Clock    clock.PassiveClock
+	// Calls changes how conversion webhooks are called; it may be nil.
+	Calls webhook.AuthenticationInfoResolverWrapper
+	Clock clock.PassiveClock
 	// Forget, if set, is called for each resource that is no longer served.
 	Forget func(schema.GroupResource)
 }
@@ -119,7 +121,12 @@ func (s *Server) newConverters() (*conversion.CRConverterFactory, error) {
 			return nil, err
 		}
 	}
-	return conversion.NewCRConverterFactory(services, webhooks.Bounded)
+	return conversion.NewCRConverterFactory(services, func(resolver webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
+		if s.Calls != nil {
+			resolver = s.Calls(resolver)
+		}
+		return webhooks.Bounded(resolver)
+	})
 }
 
 const retryAfter = 200 * time.Millisecond

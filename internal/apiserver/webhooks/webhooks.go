@@ -24,16 +24,33 @@ const maxResponse = 16 << 20
 // Bounded applies the bounds of this package to calls. It is a
 // webhook.AuthenticationInfoResolverWrapper.
 func Bounded(resolver webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
-	bounded := func(config *rest.Config, err error) (*rest.Config, error) {
+	return changed(resolver, Bound)
+}
+
+// Through returns a webhook.AuthenticationInfoResolverWrapper by which calls pass
+// what wrap returns for their round tripper.
+func Through(wrap func(http.RoundTripper) http.RoundTripper) webhook.AuthenticationInfoResolverWrapper {
+	return func(resolver webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
+		return changed(resolver, func(config *rest.Config) *rest.Config {
+			config = rest.CopyConfig(config)
+			config.Wrap(wrap)
+			return config
+		})
+	}
+}
+
+// changed returns a resolver of configurations that change has changed.
+func changed(resolver webhook.AuthenticationInfoResolver, change func(*rest.Config) *rest.Config) webhook.AuthenticationInfoResolver {
+	resolved := func(config *rest.Config, err error) (*rest.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		return Bound(config), nil
+		return change(config), nil
 	}
 	return &webhook.AuthenticationInfoResolverDelegator{
-		ClientConfigForFunc: func(hostPort string) (*rest.Config, error) { return bounded(resolver.ClientConfigFor(hostPort)) },
+		ClientConfigForFunc: func(hostPort string) (*rest.Config, error) { return resolved(resolver.ClientConfigFor(hostPort)) },
 		ClientConfigForServiceFunc: func(name, namespace string, port int) (*rest.Config, error) {
-			return bounded(resolver.ClientConfigForService(name, namespace, port))
+			return resolved(resolver.ClientConfigForService(name, namespace, port))
 		},
 	}
 }

@@ -21,7 +21,7 @@ func (a *Server) newAggregator(builtIn []*resource.Resource, documents *openapi.
 		Cache: a.storage.cache, BuiltIn: builtIn, ClientCertificate: identity,
 		WithoutUIDs: !a.apis.features.Enabled(feature.RemoteRequestHeaderUID),
 		Documents:   documents, Managers: a.extensions.managers, Clock: clock.RealClock{},
-		Unavailable: a.metrics.Unavailable, Dial: a.own.dialOthers,
+		Unavailable: a.metrics.Unavailable, Dial: a.own.dialOthers, Wrap: a.traces.transport(),
 	}), nil
 }
 

@@ -22,7 +22,7 @@ func (a *Server) admissionAccess(authorizer authorizer.Authorizer) (*admission.A
 		Kubernetes: c.Kubernetes, Dynamic: c.Dynamic, Informers: c.Informers, Authorizer: authorizer,
 		Version:  compatibility.DefaultBuildEffectiveVersion(),
 		Mapper:   restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.Kubernetes.Discovery())),
-		Services: serviceresolver.New(a.storage.objects()),
+		Services: serviceresolver.New(a.storage.objects()), Authentication: a.traces.webhooks(),
 	}, nil
 }
 

@@ -24,6 +24,7 @@ type Options struct {
 	Authorization   AuthorizationOptions
 	Admission       AdmissionOptions
 	Audit           *options.AuditOptions
+	Tracing         TracingOptions
 	Services        ServiceOptions
 	KubeletClient   KubeletClientOptions
 	Requests        RequestOptions
@@ -70,6 +71,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Admission.addFlags(fs)
 	o.Audit.AddFlags(fs)
 	auditFlags(fs)
+	o.Tracing.addFlags(fs)
 	o.Services.addFlags(fs)
 	o.KubeletClient.addFlags(fs)
 	o.Requests.addFlags(fs)
@@ -87,7 +89,7 @@ func (o *Options) Validate() error {
 	errs := o.FrontProxy.validate(gates)
 	for _, validate := range []func() []error{
 		o.Serving.validate, o.Services.validate, o.Storage.validate, o.Authorization.validate, o.Requests.validate,
-		o.Authentication.validate, o.ServiceAccounts.validate, o.Audit.Validate, o.APIs.validate, o.KubeletClient.validate,
+		o.Authentication.validate, o.ServiceAccounts.validate, o.Audit.Validate, o.Tracing.validate, o.APIs.validate, o.KubeletClient.validate,
 		o.Admission.validate, o.Ignored.validate,
 	} {
 		errs = append(errs, validate()...)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	k8saudit "k8s.io/apiserver/pkg/audit"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/coracle-io/coracle/internal/apiserver"
@@ -28,7 +27,6 @@ import (
 	"github.com/coracle-io/coracle/internal/pki"
 	"github.com/coracle-io/coracle/internal/store"
 	"github.com/coracle-io/coracle/internal/store/encrypt"
-	"github.com/coracle-io/coracle/internal/store/etcd"
 	"github.com/coracle-io/coracle/internal/supervise"
 )
 
@@ -40,6 +38,7 @@ type Server struct {
 	keys    *pki.Directory
 
 	apis       apis
+	traces     traces
 	storage    storage
 	identity   identity
 	admission  *admission.Chain
@@ -73,7 +72,7 @@ func Run(ctx context.Context, o *Options) error {
 	if len(o.Storage.Etcd.URLs) == 0 {
 		return errors.New("the API server alone needs --etcd-servers; coracle up brings an etcd of its own")
 	}
-	external, err := etcd.Dial(o.Storage.Etcd, klog.FromContext(ctx))
+	external, err := o.Dial(ctx)
 	if err != nil {
 		return fmt.Errorf("--etcd-servers: %w", err)
 	}
@@ -116,6 +115,7 @@ func New(ctx context.Context, o *Options, s store.Store, keys *pki.Directory) (*
 	}
 	a.metrics = metrics.NewAPIServer(a.apis.features)
 	for _, build := range []func() error{
+		func() (err error) { a.traces, err = newTraces(&o.Tracing); return err },
 		func() error { return a.openStorage(ctx, s) },
 		func() error { return a.newIdentity(ctx) },
 		func() error { return a.newAdmission(ctx) },
@@ -157,6 +157,11 @@ func (a *Server) Run(ctx context.Context, listener net.Listener) error {
 		defer func() { _ = listener.Close() }()
 		a.own.listen(listener.Addr())
 	}
+	stopTraces, err := a.traces.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopTraces()
 	stopAudit, err := a.startAudit()
 	if err != nil {
 		return err

@@ -99,7 +99,7 @@ func (a *Server) openStorage(ctx context.Context, s store.Store) error {
 		}
 		under, a.storage.encryption = encrypted, encrypted
 	}
-	a.storage.store = measured.New(under, a.metrics.Store, watchcache.Prefix, a.apis.byPath())
+	a.storage.store = measured.New(a.traces.store(under), a.metrics.Store, watchcache.Prefix, a.apis.byPath())
 	a.storage.cache = watchcache.New(a.storage.store, a.apis.resources)
 	a.storage.cache.LimitHistory(memory.ProcessLimit() / historyShare)
 	a.startup = newStartup(a.storage.cache.Synced())
@@ -208,7 +208,7 @@ func (a *Server) newExtensions() error {
 	}
 	documents.TurnOff(turnedOff, runtimeconfig.Unserved(a.apis.usual, a.apis.resources))
 	custom := crd.New(crd.Config{
-		BuiltIn: a.apis.resources, Cache: a.storage.cache, Documents: documents, Services: a.webhookServices, Clock: clock.RealClock{},
+		BuiltIn: a.apis.resources, Cache: a.storage.cache, Documents: documents, Services: a.webhookServices, Calls: a.traces.webhooks(), Clock: clock.RealClock{},
 		Forget: func(r schema.GroupResource) {
 			a.storage.store.Forget(r, func() { a.metrics.Forget(r) })
 		},
@@ -260,6 +260,7 @@ func (a *Server) newServer() (err error) {
 		},
 		Limits: o.Requests.Limits,
 		HTTP:   o.Requests.HTTP,
+		Tracer: a.traces.tracer(),
 	}); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
@@ -16,6 +17,7 @@ import (
 	"github.com/coracle-io/coracle/internal/store/encrypt"
 	"github.com/coracle-io/coracle/internal/store/etcd"
 	"github.com/coracle-io/coracle/internal/store/prefixed"
+	"github.com/coracle-io/coracle/internal/tracing"
 )
 
 // StorageOptions say where and how objects are stored.
@@ -78,9 +80,14 @@ func (o *StorageOptions) validate() []error {
 	return errs
 }
 
-// Dial connects to the etcd cluster of --etcd-servers.
+// Dial connects to the etcd cluster of --etcd-servers. With --tracing-config-file, its
+// calls are traced.
 func (o *Options) Dial(ctx context.Context) (*etcd.External, error) {
-	return etcd.Dial(o.Storage.Etcd, klog.FromContext(ctx))
+	var options []grpc.DialOption
+	if o.Tracing.ConfigFile != "" {
+		options = append(options, tracing.DialOption())
+	}
+	return etcd.Dial(o.Storage.Etcd, klog.FromContext(ctx), options...)
 }
 
 // encrypted wraps a store with the encryption of --encryption-provider-config.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,7 +90,10 @@ func (writer) StreamPodSandboxes(_ *runtimeapi.StreamPodSandboxesRequest, s grpc
 }
 
 // connect returns a client of a writer.
-func connect(t *testing.T) *cri.Client {
+func connect(t *testing.T) *cri.Client { return connectTraced(t, nil) }
+
+// connectTraced returns a client of a writer whose calls are spans.
+func connectTraced(t *testing.T, traces trace.TracerProvider) *cri.Client {
 	t.Helper()
 	endpoint := filepath.Join(t.TempDir(), "cri.sock")
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", endpoint)
@@ -104,7 +108,7 @@ func connect(t *testing.T) *cri.Client {
 	c := cri.NewClient(nil, nil, prometheus.NewRegistry(), nil)
 	if err := c.Connect(t.Context(), &kubeletconfig.KubeletConfiguration{
 		ContainerRuntimeEndpoint: "unix://" + endpoint, RuntimeRequestTimeout: metav1.Duration{Duration: time.Minute},
-	}); err != nil {
+	}, traces); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close(context.WithoutCancel(t.Context())) })

@@ -5,8 +5,12 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
 	internalapi "k8s.io/cri-api/pkg/apis"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/coracle-io/coracle/internal/tracing"
 )
 
 // Client is a connection to a container runtime. The services that Runtime and
@@ -30,15 +34,19 @@ func NewClient(runtime internalapi.RuntimeService, images internalapi.ImageManag
 
 // Connect dials the services that the client does not have yet, as Dial does, at
 // the endpoints of the configuration, and asks the runtime for its name and
-// version. It blocks until the runtime answers or ctx ends.
-func (c *Client) Connect(ctx context.Context, configuration *kubeletconfig.KubeletConfiguration) error {
+// version. It blocks until the runtime answers or ctx ends. traces may be nil.
+func (c *Client) Connect(ctx context.Context, configuration *kubeletconfig.KubeletConfiguration, traces trace.TracerProvider) error {
 	if c.runtime.RuntimeService == nil || c.images.ImageManagerService == nil {
-		runtime, images, err := Dial(ctx, configuration.ContainerRuntimeEndpoint, configuration.ImageServiceEndpoint, configuration.RuntimeRequestTimeout.Duration)
+		runtime, images, err := Dial(ctx, configuration.ContainerRuntimeEndpoint, configuration.ImageServiceEndpoint, configuration.RuntimeRequestTimeout.Duration, traces)
 		if err != nil {
 			return err
 		}
 		c.runtime.RuntimeService, c.images.ImageManagerService, c.dialed = runtime, images, true
-		if c.exec, err = connectExec(configuration.ContainerRuntimeEndpoint, configuration.RuntimeRequestTimeout.Duration); err != nil {
+		var options []grpc.DialOption
+		if traces != nil {
+			options = append(options, tracing.DialOption())
+		}
+		if c.exec, err = connectExec(configuration.ContainerRuntimeEndpoint, configuration.RuntimeRequestTimeout.Duration, options...); err != nil {
 			c.Close(ctx)
 			return err
 		}

@@ -48,18 +48,18 @@ type execConnection struct {
 }
 
 // connectExec returns a connection that dials the runtime when it is first used,
-// and again after a failure.
-func connectExec(endpoint string, timeout time.Duration) (*execConnection, error) {
+// and again after a failure. It has further options of gRPC.
+func connectExec(endpoint string, timeout time.Duration, options ...grpc.DialOption) (*execConnection, error) {
 	address, dialer, err := util.GetAddressAndDialer(endpoint)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+address,
+	conn, err := grpc.NewClient("passthrough:///"+address, append(options,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"), grpc.WithContextDialer(dialer),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: 3 * time.Second}, MinConnectTimeout: 5 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxOutput)),
 		grpc.WithStaticStreamWindowSize(64<<10), // what arrives before the message is refused
-	)
+	)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the container runtime at %s: %w", endpoint, err)
 	}

@@ -236,7 +236,7 @@ func TestClientCountsCalls(t *testing.T) {
 	if c.Name() != "" || c.Version() != "" {
 		t.Errorf("before Connect the runtime is %s %s", c.Name(), c.Version())
 	}
-	if err := c.Connect(t.Context(), &kubeletconfig.KubeletConfiguration{}); err != nil {
+	if err := c.Connect(t.Context(), &kubeletconfig.KubeletConfiguration{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if c.Name() != "simulated" || c.Version() != "1.0.0" {
@@ -264,13 +264,13 @@ kubelet_runtime_operations_total{operation_type="start_container"} 1
 
 // Dial ends with its context, and names the runtime that it could not reach.
 func TestDialEndsWithItsContext(t *testing.T) {
-	if _, _, err := cri.Dial(t.Context(), "", "", time.Second); err == nil || !strings.Contains(err.Error(), "--container-runtime-endpoint") {
+	if _, _, err := cri.Dial(t.Context(), "", "", time.Second, nil); err == nil || !strings.Contains(err.Error(), "--container-runtime-endpoint") {
 		t.Errorf("without an endpoint: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	endpoint := "unix://" + t.TempDir() + "/missing.sock"
-	if _, _, err := cri.Dial(ctx, endpoint, "", time.Second); err == nil || !strings.Contains(err.Error(), endpoint) {
+	if _, _, err := cri.Dial(ctx, endpoint, "", time.Second, nil); err == nil || !strings.Contains(err.Error(), endpoint) {
 		t.Errorf("without a runtime: %v", err)
 	}
 }

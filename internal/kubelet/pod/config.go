@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -56,6 +57,7 @@ type Config struct {
 	API             *API // nil: static pods only
 	Recorder        record.EventRecorder
 	Metrics         prometheus.Registerer
+	Tracer          trace.Tracer // makes spans of syncs; nil makes none
 }
 
 // API is the part of the API server that workers need.

@@ -153,7 +153,10 @@ func (w *worker) step(ctx context.Context) (next time.Duration, done bool, err e
 	drain(w.inbox.probed) // what is reported now has the newest results
 	r := w.inbox.request()
 	if r.ended {
-		done, err = w.terminated(ctx, r)
+		err = w.config.traced(ctx, "syncTerminatedPod", r.pod, func(ctx context.Context) (err error) {
+			done, err = w.terminated(ctx, r)
+			return err
+		})
 		return 0, done, err
 	}
 	observed, err := w.runtime.observe(ctx, r.pod)
@@ -171,14 +174,20 @@ func (w *worker) step(ctx context.Context) (next time.Duration, done bool, err e
 	}
 	w.metrics.ended(r.pod, w.inbox.setObserved(observed), observed, w.runtime.started)
 	if r.ending() || podquery.Ended(w.previous(r.pod).Phase) {
-		done, err = w.terminate(ctx, r, observed)
+		err = w.config.traced(ctx, "syncTerminatingPod", r.pod, func(ctx context.Context) (err error) {
+			done, err = w.terminate(ctx, r, observed)
+			return err
+		})
 		return 0, done, err
 	}
 	if admitted, err := w.place(ctx, r.pod, observed); err != nil || !admitted {
 		w.inbox.wake()
 		return 0, false, err
 	}
-	next, err = w.sync(ctx, r.pod, w.allocate(ctx, r.pod), observed)
+	err = w.config.traced(ctx, "syncPod", r.pod, func(ctx context.Context) (err error) {
+		next, err = w.sync(ctx, r.pod, w.allocate(ctx, r.pod), observed)
+		return err
+	})
 	return next, false, err
 }
 

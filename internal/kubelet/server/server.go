@@ -41,6 +41,7 @@ import (
 	"github.com/coracle-io/coracle/internal/logging"
 	"github.com/coracle-io/coracle/internal/metrics"
 	"github.com/coracle-io/coracle/internal/supervise"
+	"github.com/coracle-io/coracle/internal/tracing"
 )
 
 // errNotFound reports that a pod has no such container.
@@ -95,6 +96,7 @@ type Config struct {
 	// their names there.
 	LogDirectories map[string]string
 	Pages          map[string]http.Handler // more pages by path
+	Traces         *tracing.Provider       // makes spans of the requests to the secure server; nil makes none
 }
 
 // Server is the kubelet's two HTTP servers.
@@ -136,7 +138,7 @@ func (s *Server) Run(ctx context.Context) {
 	if s.config.ClientCAs != nil {
 		httpserver.AdvertiseClientCAs(secured, s.config.ClientCAs)
 	}
-	secure := httpserver.New(ctx, s.config.Requests.measure(s.authorized(s.Handler())), secured)
+	secure := httpserver.New(ctx, s.config.Requests.measure(s.authorized(s.traced(s.Handler()))), secured)
 	secure.BaseContext = func(net.Listener) context.Context { return ctx }
 	plain := httpserver.New(ctx, s.healthHandler(), nil)
 	var serving supervise.WaitGroup

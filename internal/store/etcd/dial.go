@@ -48,9 +48,9 @@ func (e *External) Size(ctx context.Context) (int64, error) {
 	return status.DbSize, nil
 }
 
-// Dial connects to an external etcd cluster. It does not wait for a
-// connection: calls to the store wait until the cluster answers.
-func Dial(e Endpoints, logger klog.Logger) (*External, error) {
+// Dial connects to an external etcd cluster, with further options of gRPC. It does
+// not wait for a connection: calls to the store wait until the cluster answers.
+func Dial(e Endpoints, logger klog.Logger, options ...grpc.DialOption) (*External, error) {
 	if len(e.URLs) == 0 {
 		return nil, fmt.Errorf("etcd: no endpoints given, set --etcd-servers")
 	}
@@ -60,7 +60,7 @@ func Dial(e Endpoints, logger klog.Logger) (*External, error) {
 		DialKeepAliveTime:    keepAliveTime,
 		DialKeepAliveTimeout: keepAliveTimeout,
 		MaxCallSendMsgSize:   math.MaxInt32,
-		DialOptions:          []grpc.DialOption{grpc.WithUserAgent("coracle-apiserver")},
+		DialOptions:          append([]grpc.DialOption{grpc.WithUserAgent("coracle-apiserver")}, options...),
 		Logger:               zapLogger(logger),
 		TLS:                  e.TLS,
 	}
