@@ -19,7 +19,7 @@ func TestPurgeUnmountsTheKubelet(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		elsewhere, disk bool
-	}{"in the data directory": {}, "elsewhere": {elsewhere: true}, "with a disk": {elsewhere: true, disk: true}} {
+	}{"inside": {}, "elsewhere": {elsewhere: true}, "disk": {elsewhere: true, disk: true}} {
 		t.Run(name, func(t *testing.T) {
 			o := withNodes(t, 1)
 			o.Name, o.Node.RunDir, o.Node.BundleDir = "test-purge-root", t.TempDir(), t.TempDir()

@@ -102,6 +102,7 @@ func TestFeaturesOfTheRuntime(t *testing.T) {
 			b := newBench(t)
 			features := &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: able, UserNamespaces: able}
 			b.configure = func(c *Config) { c.Runtime = &limited{RuntimeService: b.runtime, features: features} }
+			events := b.record()
 			b.start()
 			defer func() { b.stop() }()
 			b.create(pod("users", func(p *v1.Pod) { p.Spec.HostUsers = new(bool) }))
@@ -116,7 +117,7 @@ func TestFeaturesOfTheRuntime(t *testing.T) {
 			mode := v1.RecursiveReadOnlyDisabled
 			if able {
 				mode = v1.RecursiveReadOnlyEnabled
-			} else if got := b.events("FailedCreatePodSandBox"); len(got) == 0 || !strings.Contains(got[0], "runtime does not support user namespaces") {
+			} else if got := events("FailedCreatePodSandBox"); len(got) == 0 || !strings.Contains(got[0], "runtime does not support user namespaces") {
 				t.Errorf("events %q", got)
 			}
 			if mounts := b.get("may").Status.ContainerStatuses[0].VolumeMounts; len(mounts) != 1 || *mounts[0].RecursiveReadOnly != mode {
