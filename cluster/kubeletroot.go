@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"slices"
 
 	"github.com/coracle-io/coracle/internal/component"
 	"github.com/coracle-io/coracle/internal/mountinfo"
@@ -27,6 +26,7 @@ func rootOfKubelet(o *settings) string {
 // from itself, unless something else is mounted there. It returns no error if the
 // directory is missing.
 func unmountKubelet(root string) error {
+	var dirs []string
 	for _, name := range []string{"pods", "plugins"} {
 		dir, err := filepath.EvalSymlinks(filepath.Join(root, name)) // mount tables have no links
 		if errors.Is(err, fs.ErrNotExist) {
@@ -35,14 +35,10 @@ func unmountKubelet(root string) error {
 		if err != nil {
 			return err
 		}
-		points, err := mountinfo.Points()
-		if err != nil {
-			return err
-		}
-		below := slices.DeleteFunc(mountinfo.Below(points, dir), func(point string) bool { return point == dir }) // a disk of the user
-		if err := mountinfo.DetachAll(below); err != nil {
-			return err
-		}
+		dirs = append(dirs, dir) // there may be a disk of the user
+	}
+	if err := mountinfo.DetachBelow(dirs...); err != nil {
+		return err
 	}
 	root, err := filepath.EvalSymlinks(root)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -113,7 +113,7 @@ func etcdctlEnvironment(s host.Settings, args, environment []string) []string {
 	if len(s.Options.Etcd.Servers) > 0 {
 		where["endpoints"] = strings.Join(s.Options.Etcd.Servers, ",")
 		for flag, argument := range map[string]string{"cacert": "etcd-cafile", "cert": "etcd-certfile", "key": "etcd-keyfile"} {
-			where[flag] = lastArgument(s.Options.APIServerArgs, argument)
+			where[flag] = flagvalue.Last(s.Options.APIServerArgs, argument)
 		}
 	}
 	environment = slices.DeleteFunc(slices.Clone(environment), func(e string) bool {
@@ -125,14 +125,4 @@ func etcdctlEnvironment(s host.Settings, args, environment []string) []string {
 		}
 	}
 	return environment
-}
-
-// lastArgument returns the value of the last argument with a name, or "".
-func lastArgument(arguments []string, name string) string {
-	for _, a := range slices.Backward(arguments) {
-		if argument := flagvalue.ParseArgument(a); argument.Name == name {
-			return argument.Value
-		}
-	}
-	return ""
 }

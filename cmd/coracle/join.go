@@ -21,6 +21,7 @@ import (
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/bootstraptoken"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/nodejoin"
 	"github.com/coracle-io/coracle/internal/sharedfile"
@@ -312,7 +313,7 @@ func identityOf(rec host.Record) nodejoin.Files {
 
 // nodeName returns the name of the node with these options, "" for that of the host.
 func nodeName(o cluster.Options) string {
-	return cmp.Or(lastArgument(o.KubeletArgs, "hostname-override"), o.NodeName)
+	return cmp.Or(flagvalue.Last(o.KubeletArgs, "hostname-override"), o.NodeName)
 }
 
 // nodeNameOf returns the name of the node of a cluster on this machine.

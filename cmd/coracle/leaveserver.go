@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/nodejoin"
 	"github.com/coracle-io/coracle/internal/pki"
@@ -99,9 +100,9 @@ func (f *leaveFlags) withdrawServer(ctx context.Context, rec host.Record, settin
 func dialOthers(rec host.Record, settings host.Settings, network *nodejoin.Network) (*etcd.Members, error) {
 	o := settings.Options
 	urls := slices.DeleteFunc(strings.Split(network.Etcd, ","), func(url string) bool {
-		return url == "" || url == lastArgument(o.EtcdArgs, "listen-client-urls")
+		return url == "" || url == flagvalue.Last(o.EtcdArgs, "listen-client-urls")
 	})
-	if len(urls) == 0 || lastArgument(o.EtcdArgs, "trusted-ca-file") != "" {
+	if len(urls) == 0 || flagvalue.Last(o.EtcdArgs, "trusted-ca-file") != "" {
 		return dialOwn(settings)
 	}
 	network.Etcd = strings.Join(urls, ",")
@@ -123,7 +124,7 @@ func dialOwn(settings host.Settings) (*etcd.Members, error) {
 
 // memberName returns the name of the member of etcd of a cluster on this machine.
 func memberName(settings host.Settings) string {
-	return cmp.Or(lastArgument(settings.Options.EtcdArgs, "name"), etcd.DefaultName)
+	return cmp.Or(flagvalue.Last(settings.Options.EtcdArgs, "name"), etcd.DefaultName)
 }
 
 // withdrawNodes evicts the pods of the nodes of this machine, and deletes the nodes.
@@ -154,7 +155,7 @@ func deleteNode(ctx context.Context, client kubernetes.Interface, node string) e
 // machine was removed without leaving them, or "" if there are none.
 func leftBehind(ctx context.Context, rec host.Record) string {
 	settings, err := host.ReadSettings(rec.DataDir)
-	if err != nil || !settings.HoldsMember() && lastArgument(settings.Options.EtcdArgs, "initial-cluster-state") != "existing" {
+	if err != nil || !settings.HoldsMember() && flagvalue.Last(settings.Options.EtcdArgs, "initial-cluster-state") != "existing" {
 		return ""
 	}
 	if rec.Running() && alone(ctx, settings) {

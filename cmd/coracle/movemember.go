@@ -11,6 +11,7 @@ import (
 
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/component/apiserver"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/host"
 )
 
@@ -60,7 +61,7 @@ func lostAddresses(arguments []string) (lost []net.IP, err error) {
 		return nil, fmt.Errorf("addresses of this machine: %w", err)
 	}
 	for _, name := range []string{"initial-advertise-peer-urls", "listen-client-urls"} {
-		own := addressIn(lastArgument(arguments, name))
+		own := addressIn(flagvalue.Last(arguments, name))
 		if own == nil || own.IsUnspecified() || own.IsLoopback() {
 			continue
 		}
@@ -79,8 +80,9 @@ func lostAddresses(arguments []string) (lost []net.IP, err error) {
 func movedMember(arguments []string, from []net.IP, to net.IP) []string {
 	moved := slices.Clone(arguments)
 	for i, argument := range moved {
-		name, value, _ := strings.Cut(argument, "=")
-		switch strings.TrimPrefix(name, "--") {
+		a := flagvalue.ParseArgument(argument)
+		value := a.Value
+		switch a.Name {
 		case "initial-advertise-peer-urls", "listen-client-urls":
 			value = movedURL(value, from, to)
 		case "initial-cluster":
@@ -93,7 +95,7 @@ func movedMember(arguments []string, from []net.IP, to net.IP) []string {
 		default:
 			continue
 		}
-		moved[i] = name + "=" + value
+		moved[i] = a.Name + "=" + value
 	}
 	return moved
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/processes"
 	"github.com/coracle-io/coracle/internal/supervise"
@@ -140,7 +141,7 @@ func listNodes(settings host.Settings, running bool, registered map[string]*v1.N
 	o, list := settings.ClusterOptions(), nodeList{}
 	for _, number := range settings.NodesLeft() {
 		n := nodeStatus{Name: o.NameOfNode(number), Number: number}
-		if given := lastArgument(o.KubeletArgs, "hostname-override"); given != "" {
+		if given := flagvalue.Last(o.KubeletArgs, "hostname-override"); given != "" {
 			n.Name = given // several nodes do not have it
 		}
 		node := registered[n.Name]

@@ -19,6 +19,7 @@ import (
 	"github.com/coracle-io/coracle/cluster"
 	"github.com/coracle-io/coracle/internal/bootstraptoken"
 	"github.com/coracle-io/coracle/internal/component/apiserver"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/nodejoin"
 	"github.com/coracle-io/coracle/internal/pki"
@@ -48,7 +49,7 @@ func memberAt(name string, address net.IP, slot int) (arguments []string, peerUR
 func addressOf(o cluster.Options) (net.IP, error) {
 	api := apiserver.NewOptions()
 	api.Serving.BindAddress, api.Serving.AdvertiseAddress = net.ParseIP(o.BindAddress), o.AdvertiseAddress
-	if text := lastArgument(o.APIServerArgs, "advertise-address"); text != "" {
+	if text := flagvalue.Last(o.APIServerArgs, "advertise-address"); text != "" {
 		api.Serving.AdvertiseAddress = net.ParseIP(text)
 	}
 	return api.Advertised()
@@ -57,7 +58,7 @@ func addressOf(o cluster.Options) (net.IP, error) {
 // isMember reports whether a cluster on this machine has a member of an etcd that other
 // servers can join.
 func isMember(o cluster.Options) bool {
-	return lastArgument(o.EtcdArgs, "initial-advertise-peer-urls") != "" && lastArgument(o.EtcdArgs, "listen-client-urls") != ""
+	return flagvalue.Last(o.EtcdArgs, "initial-advertise-peer-urls") != "" && flagvalue.Last(o.EtcdArgs, "listen-client-urls") != ""
 }
 
 // setMember sets the place among the members of etcd of a server that joins, and of one
@@ -97,7 +98,7 @@ func listenForServers(s *host.Settings, isNew bool) error {
 
 // keysDirOf returns the directory of the keys of a cluster on this machine.
 func keysDirOf(rec host.Record, o cluster.Options) string {
-	return cmp.Or(lastArgument(o.APIServerArgs, "cert-dir"), filepath.Join(rec.DataDir, "pki"))
+	return cmp.Or(flagvalue.Last(o.APIServerArgs, "cert-dir"), filepath.Join(rec.DataDir, "pki"))
 }
 
 // serverKeys returns the directory of the keys of a cluster on this machine that other
@@ -167,7 +168,7 @@ func (f *joinFlags) joinAsServer(ctx context.Context, registry host.Registry, en
 		if err != nil {
 			return err
 		}
-		if rec.Node.Joined != nil || lastArgument(settings.Options.EtcdArgs, "initial-cluster-state") != "existing" {
+		if rec.Node.Joined != nil || flagvalue.Last(settings.Options.EtcdArgs, "initial-cluster-state") != "existing" {
 			return fmt.Errorf("cluster %s is on this machine, and is no server of another one: choose another --name", name)
 		}
 		if rec.Served || settings.HoldsMember() { // it has joined

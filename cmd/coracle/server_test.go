@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/nodejoin"
 	"github.com/coracle-io/coracle/internal/pki"
@@ -85,7 +86,7 @@ func TestPlaceOfAServerThatJoinsAgain(t *testing.T) {
 	kept, f := host.NewSettings(), newUpFlags()
 	kept.Options.EtcdArgs = []string{"name=b", "initial-cluster=a=https://192.0.2.1:2380,b=https://192.0.2.2:2380"}
 	f.settings.Options.EtcdArgs = []string{"name=b", "initial-cluster=b=https://192.0.2.2:2380,c=https://192.0.2.3:2380"}
-	if err := f.setMember(&kept, false); err != nil || lastArgument(kept.Options.EtcdArgs, "initial-cluster") != "a=https://192.0.2.1:2380,b=https://192.0.2.2:2380" {
+	if err := f.setMember(&kept, false); err != nil || flagvalue.Last(kept.Options.EtcdArgs, "initial-cluster") != "a=https://192.0.2.1:2380,b=https://192.0.2.2:2380" {
 		t.Errorf("without a join: %q, %v", kept.Options.EtcdArgs, err)
 	}
 	f.keys = func(host.Record) error { return nil }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-io/coracle/cluster"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/host"
 	"github.com/coracle-io/coracle/internal/nodestatus"
 	"github.com/coracle-io/coracle/internal/printable"
@@ -265,7 +266,7 @@ func (c *clusterStatus) nodeProblem() error {
 		return nil
 	}
 	names := c.Options.NodeNames()
-	if given := lastArgument(c.Options.KubeletArgs, "hostname-override"); given != "" {
+	if given := flagvalue.Last(c.Options.KubeletArgs, "hostname-override"); given != "" {
 		names = []string{given} // several nodes do not have it
 	}
 	var problems []error

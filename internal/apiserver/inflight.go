@@ -107,7 +107,8 @@ func (s *seat) leave() {
 
 // estimatedSeats estimates how many seats a list, or the initial events of a watch,
 // take: for the size of the objects, or for their number if SizeBasedListCostEstimate
-// is off. It returns 0 for other requests, and for what takes one seat at most.
+// is off. It returns 0 for other requests, and for a resource
+// all of which takes one seat at most.
 func estimatedSeats(r *registry.Registry, i *apirequest.RequestInfo, query func() url.Values) int {
 	if !i.IsResourceRequest || i.Name != "" || i.Subresource != "" || i.Verb != "list" && i.Verb != "watch" {
 		return 0
@@ -116,10 +117,13 @@ func estimatedSeats(r *registry.Registry, i *apirequest.RequestInfo, query func(
 	if e == nil || e.Kind == nil || i.Verb == "watch" && !wantsInitialEvents(query()) {
 		return 0
 	}
-	bySize := r.Features.Enabled(feature.SizeBasedListCostEstimate)
-	snapshot, stored := e.Kind.Snapshot(), e.Kind.Stored()
+	bySize, stored := r.Features.Enabled(feature.SizeBasedListCostEstimate), e.Kind.Stored()
+	if bySize && stored <= fairness.BytesPerSeat {
+		return 0
+	}
+	snapshot := e.Kind.Snapshot()
 	all := snapshot.Len()
-	if all == 0 || bySize && stored <= fairness.BytesPerSeat || !bySize && all <= fairness.ObjectsPerSeat {
+	if all == 0 || !bySize && all <= fairness.ObjectsPerSeat {
 		return 0
 	}
 	count := all

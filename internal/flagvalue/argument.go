@@ -1,6 +1,9 @@
 package flagvalue
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Argument is an argument of a component as users give it with --COMPONENT-arg:
 // NAME=VALUE, NAME alone, or NAME-, which removes NAME. Dashes in front are optional.
@@ -18,4 +21,14 @@ func ParseArgument(argument string) Argument {
 		a.Name, a.Removes = strings.CutSuffix(name, "-")
 	}
 	return a
+}
+
+// Last returns the value of the last argument with a name, or "".
+func Last(arguments []string, name string) string {
+	for _, text := range slices.Backward(arguments) {
+		if a := ParseArgument(text); a.Name == name {
+			return a.Value
+		}
+	}
+	return ""
 }

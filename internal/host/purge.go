@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/beneath"
 	"github.com/coracle-io/coracle/internal/clusterdefaults"
+	"github.com/coracle-io/coracle/internal/flagvalue"
 	"github.com/coracle-io/coracle/internal/host/tree"
 	"github.com/coracle-io/coracle/internal/kubelet/hostpath"
 	"github.com/coracle-io/coracle/internal/mountinfo"
@@ -149,7 +151,7 @@ func RemoveNode(dataDir, runDir string, number int) (left []string, err error) {
 	at := furtherNode(number)
 	node, sockets := filepath.Join(dataDir, at), filepath.Join(runDir, strconv.Itoa(number))
 	kubelet := filepath.Join(node, "kubelet")
-	err = errors.Join(unmountBelow(append(realPlaces(mountPlaces(kubelet, node)), sockets)), unmountRoots(realPlaces([]string{kubelet})))
+	err = errors.Join(mountinfo.DetachBelow(append(realPlaces(mountPlaces(kubelet, node)), sockets)...), unmountRoots(realPlaces([]string{kubelet})))
 	if err != nil {
 		return nil, err
 	}
@@ -306,11 +308,7 @@ func mountDirectories(dataDir string) (places, roots []string) {
 func kubeletRoots(dataDir string) []string {
 	first := filepath.Join(dataDir, "kubelet")
 	if s, err := ReadSettings(dataDir); err == nil {
-		for _, argument := range s.Options.KubeletArgs {
-			if name, dir, _ := strings.Cut(strings.TrimPrefix(argument, "--"), "="); name == "root-dir" {
-				first = dir
-			}
-		}
+		first = cmp.Or(flagvalue.Last(s.Options.KubeletArgs, "root-dir"), first)
 	}
 	roots := []string{first}
 	for _, dir := range furtherNodes() {
@@ -396,8 +394,10 @@ const maxUnmount = 3
 // foreignError returns an error that names foreign mounts of a cluster, if there are any.
 func foreignError(dataDir string, foreign []string) error {
 	err := mountedError(foreign)
-	_, roots := mountDirectories(dataDir)
-	if err == nil || !slices.ContainsFunc(foreign, func(m string) bool { return below(m, roots) }) {
+	if err == nil {
+		return nil
+	}
+	if _, roots := mountDirectories(dataDir); !slices.ContainsFunc(foreign, func(m string) bool { return below(m, roots) }) {
 		return err
 	}
 	return fmt.Errorf("%w; a driver in a pod may have mounted it in the kubelet's directory, and may do so again: delete its pods before", err)
@@ -422,7 +422,7 @@ func RefuseForeignMountsOf(dataDir string, number int) error {
 // directory, and everything below its run directory.
 func UnmountCluster(dataDir, runDir string) error {
 	places, roots := mountDirectories(dataDir)
-	return errors.Join(unmountBelow(append(places, runDir)), unmountRoots(roots))
+	return errors.Join(mountinfo.DetachBelow(append(places, runDir)...), unmountRoots(roots))
 }
 
 // unmountRoots unmounts the root directories of kubelets from themselves, unless
@@ -433,12 +433,6 @@ func unmountRoots(roots []string) error {
 		errs = append(errs, mountinfo.DetachFromItself(root))
 	}
 	return errors.Join(errs...)
-}
-
-// unmountBelow unmounts everything below directories.
-func unmountBelow(dirs []string) error {
-	points, err := mountsBelow(dirs...)
-	return errors.Join(err, mountinfo.DetachAll(points))
 }
 
 // mountsBelow returns the mount points below directories.

@@ -301,7 +301,7 @@ func (k *Kubelet) newServer(gates *feature.Set) (*server.Config, error) {
 	}
 	if c.ServerTLSBootstrap && config.GetCertificate == nil {
 		var err error
-		if k.serving, err = k.newServing(client); err != nil {
+		if k.serving, err = k.newServing(client, gates); err != nil {
 			return nil, err
 		}
 		config.GetCertificate = k.serving.GetCertificate
@@ -310,7 +310,7 @@ func (k *Kubelet) newServer(gates *feature.Set) (*server.Config, error) {
 }
 
 // newServing returns a serving certificate that the API server issues.
-func (k *Kubelet) newServing(api kubernetes.Interface) (*certificate.Renewed, error) {
+func (k *Kubelet) newServing(api kubernetes.Interface, gates *feature.Set) (*certificate.Renewed, error) {
 	c := &k.config.Configuration
 	if api == nil {
 		return nil, errors.New("serverTLSBootstrap (--rotate-server-certificates) needs an API server that issues the certificate: give --kubeconfig")
@@ -320,10 +320,6 @@ func (k *Kubelet) newServing(api kubernetes.Interface) (*certificate.Renewed, er
 			return n.Status.Addresses
 		}
 		return nil
-	}
-	gates, err := Features(c)
-	if err != nil {
-		return nil, err
 	}
 	return certificate.Serving(&certificate.ServingOptions{
 		Directory: k.config.CertDirectory, CertFile: c.TLSCertFile, KeyFile: c.TLSPrivateKeyFile, NodeName: k.config.NodeName, API: api,

@@ -68,9 +68,10 @@ const beginJSON = `{"ts":`
 // shown returns what a line has in the place of a value, which may have a text or a
 // form of its own.
 func shown(value any) any {
+	if v, ok := value.(logr.Marshaler); ok {
+		value = v.MarshalLog()
+	}
 	switch v := value.(type) {
-	case logr.Marshaler:
-		return v.MarshalLog()
 	case error:
 		return cut(v.Error())
 	case fmt.Stringer:

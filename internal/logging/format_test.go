@@ -133,3 +133,19 @@ func TestReadJSON(t *testing.T) {
 		}
 	}
 }
+
+// described is logged as a text or an error of its own.
+type described struct{ as any }
+
+func (d described) MarshalLog() any { return d.as }
+
+// What a value is logged as is bounded and shown like other values.
+func TestValuesThatDescribeThemselves(t *testing.T) {
+	var out bytes.Buffer
+	ctx := New(&out, Levels{}).Context(t.Context(), "scheduler")
+	SetFormat(ctx, JSON)
+	klog.FromContext(ctx).Info("line", "long", described{strings.Repeat("a", 2*maxText)}, "cause", described{errors.New("full")})
+	if text := out.String(); len(text) > 2*maxText || !strings.Contains(text, `"cause":"full"`) {
+		t.Errorf("%d bytes, which end with %s", len(text), text[max(0, len(text)-100):])
+	}
+}

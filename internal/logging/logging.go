@@ -113,8 +113,11 @@ func (l *Log) Of(node string) *Log {
 func (l *Log) Component(name string) logr.Logger { return logr.New(l.sink(name)) }
 
 func (l *Log) sink(component string) *sink {
-	s := l.current.of(component)
-	return &sink{log: l, component: component, level: &s.level, json: &s.json}
+	s, logger := l.current.of(component), component
+	if l.node != "" {
+		logger += "@" + l.node
+	}
+	return &sink{log: l, logger: logger, level: &s.level, json: &s.json}
 }
 
 // Context returns a context from which klog.FromContext gets the component's logger.
@@ -233,13 +236,12 @@ func writeValue(b *bytes.Buffer, value any) {
 
 // sink is the logr.LogSink of a component.
 type sink struct {
-	log       *Log
-	component string
-	level     *atomic.Int32 // of all sinks of the component
-	json      *atomic.Bool  // of all sinks of the component: the lines are JSON
-	depth     int           // of further calls between the code that logs and the sink
-	name      string
-	values    []any
+	log    *Log
+	logger string        // the component, its node and the names of the logger
+	level  *atomic.Int32 // of all sinks of the component
+	json   *atomic.Bool  // of all sinks of the component: the lines are JSON
+	depth  int           // of further calls between the code that logs and the sink
+	values []any
 }
 
 func (s *sink) Init(logr.RuntimeInfo)  {}
@@ -255,13 +257,7 @@ func (s *sink) Error(err error, msg string, values ...any) {
 
 // write completes a line and writes it. Info and Error must call it.
 func (s *sink) write(e *line) {
-	e.logger = s.component
-	if s.log.node != "" {
-		e.logger += "@" + s.log.node
-	}
-	if s.name != "" {
-		e.logger += "/" + s.name
-	}
+	e.logger = s.logger
 	e.values = append(s.values[:len(s.values):len(s.values)], e.values...)
 	if !s.json.Load() {
 		s.log.write(e, writeText)
@@ -286,9 +282,6 @@ func (s *sink) WithValues(values ...any) logr.LogSink {
 
 func (s *sink) WithName(name string) logr.LogSink {
 	c := *s
-	if c.name != "" {
-		c.name += "/"
-	}
-	c.name += name
+	c.logger += "/" + name
 	return &c
 }

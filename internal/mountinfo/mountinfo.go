@@ -155,6 +155,21 @@ func DetachAll(points []string) error {
 	return errors.Join(errs...)
 }
 
+// DetachBelow unmounts what is mounted below directories, whose paths have no links, and
+// leaves what is mounted on them.
+func DetachBelow(dirs ...string) error {
+	all, err := Points()
+	if err != nil {
+		return err
+	}
+	return DetachAll(slices.DeleteFunc(all, func(point string) bool {
+		return !slices.ContainsFunc(dirs, func(dir string) bool {
+			rest, in := beneath.Rel(dir, point)
+			return in && rest != ""
+		})
+	}))
+}
+
 func table() ([]mount, error) {
 	raw, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

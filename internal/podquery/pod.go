@@ -177,3 +177,8 @@ func ClaimNames(pod *v1.Pod) iter.Seq[string] {
 
 // HasUserNamespace reports whether a pod has a user namespace of its own (KEP-127).
 func HasUserNamespace(spec *v1.PodSpec) bool { return spec.HostUsers != nil && !*spec.HostUsers }
+
+// IsOnDisk reports whether the kubelet keeps a volume of a pod on the node's disk.
+func IsOnDisk(v *v1.Volume) bool {
+	return v.ConfigMap != nil || v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault
+}

@@ -43,11 +43,9 @@ func (o *FrontProxyOptions) addFlags(fs *pflag.FlagSet) {
 func (o *FrontProxyOptions) validate(gates *feature.Set) []error {
 	var errs []error
 	headers := o.RequestHeaderAuthenticationOptions
-	if !gates.Enabled(feature.RemoteRequestHeaderUID) {
-		if len(o.UIDHeaders) > 0 && !slices.Equal(o.UIDHeaders, authn.DefaultFrontProxy(nil).UIDHeaders) {
-			errs = append(errs, fmt.Errorf("--requestheader-uid-headers requires the %q feature to be enabled", feature.RemoteRequestHeaderUID))
-		}
-		headers.UIDHeaders = nil
+	headers.UIDHeaders = o.uidHeaders(gates)
+	if headers.UIDHeaders == nil && len(o.UIDHeaders) > 0 && !slices.Equal(o.UIDHeaders, authn.DefaultFrontProxy(nil).UIDHeaders) {
+		errs = append(errs, fmt.Errorf("--requestheader-uid-headers requires the %q feature to be enabled", feature.RemoteRequestHeaderUID))
 	}
 	errs = append(errs, headers.Validate()...)
 	if (o.CertFile == "") != (o.KeyFile == "") {
@@ -58,20 +56,24 @@ func (o *FrontProxyOptions) validate(gates *feature.Set) []error {
 
 // trusting returns the front proxies whose certificates ca signed. Without
 // --requestheader-client-ca-file, only this cluster's servers are trusted unless
-// names are given. With RemoteRequestHeaderUID off, headers name no UIDs.
+// names are given.
 func (o *FrontProxyOptions) trusting(ca trusted, gates *feature.Set) *authn.FrontProxy {
 	names := o.AllowedNames
 	if o.ClientCAFile == "" && len(names) == 0 {
 		names = authn.DefaultFrontProxy(nil).AllowedNames
 	}
-	proxies := &authn.FrontProxy{
+	return &authn.FrontProxy{
 		CA: ca.verify, AllowedNames: names,
-		UsernameHeaders: o.UsernameHeaders, UIDHeaders: o.UIDHeaders, GroupHeaders: o.GroupHeaders, ExtraHeaderPrefixes: o.ExtraHeaderPrefixes,
+		UsernameHeaders: o.UsernameHeaders, UIDHeaders: o.uidHeaders(gates), GroupHeaders: o.GroupHeaders, ExtraHeaderPrefixes: o.ExtraHeaderPrefixes,
 	}
+}
+
+// uidHeaders returns the headers that name UIDs: none with RemoteRequestHeaderUID off.
+func (o *FrontProxyOptions) uidHeaders(gates *feature.Set) []string {
 	if !gates.Enabled(feature.RemoteRequestHeaderUID) {
-		proxies.UIDHeaders = nil
+		return nil
 	}
-	return proxies
+	return o.UIDHeaders
 }
 
 // checkAuthorities refuses front proxies without names whose authority also

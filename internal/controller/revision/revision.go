@@ -28,6 +28,7 @@ import (
 
 	"github.com/coracle-io/coracle/internal/amount"
 	"github.com/coracle-io/coracle/internal/controller/workload"
+	"github.com/coracle-io/coracle/internal/order"
 	"github.com/coracle-io/coracle/internal/resource/core/pod"
 )
 
@@ -134,7 +135,7 @@ func (h *History) List(ctx context.Context) ([]*apps.ControllerRevision, error) 
 		}
 	}
 	slices.SortFunc(owned, func(a, b *apps.ControllerRevision) int {
-		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision), order.ByAge(a, b))
 	})
 	return owned, nil
 }

@@ -187,7 +187,7 @@ func (s snapshot) surplus(alive []*v1.Pod, surging bool) []*v1.Pod {
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(bound(a), bound(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(bound(a), bound(b)), order.ByAge(a, b))
 	})
 	if !surging {
 		return sorted[1:]

@@ -79,13 +79,7 @@ func checkPublished(ctx context.Context, m *mount) error {
 
 // isFirstWarning reports whether the pod was not warned of the volume yet, and notes that
 // it is now.
-func isFirstWarning(m *mount) bool {
-	m.volumes.mu.Lock()
-	defer m.volumes.mu.Unlock()
-	w := m.volumes.needs[podVolume{m.pod.UID, m.record.volume()}]
-	if w == nil || w.warned {
-		return false
-	}
-	w.warned = true
-	return true
+func isFirstWarning(m *mount) (first bool) {
+	m.withNeed(func(n *need) { first, n.warned = !n.warned, true })
+	return first
 }

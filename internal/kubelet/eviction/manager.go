@@ -243,13 +243,14 @@ func (m *Manager) relieve(ctx context.Context, t *Threshold, free node.Free) {
 	if m.ending(m.longest(t)) {
 		return
 	}
-	ranked := rank(m.candidates(ctx, m.config.Pods.Evictable(m.longest(t), false), name, where), name)
+	usage := m.usage(ctx)
+	ranked := rank(usage.candidates(ctx, m.config.Pods.Evictable(m.longest(t), false), name, where), name)
 	if len(ranked) == 0 || ctx.Err() != nil { // then not all was counted
 		return
 	}
 	if name == v1.ResourceEphemeralStorage && where != everywhere() {
 		// The message names all that containers use, as in upstream.
-		ranked[0].Containers = m.usage(ctx).disk(ctx, ranked[0].Pod, everywhere(), tooLong).Containers
+		ranked[0].Containers = usage.disk(ctx, ranked[0].Pod, everywhere(), tooLong).Containers
 	}
 	message, annotations := evictionMessage(t, free, ranked[0])
 	grace := m.gracePeriod(t, ranked[0].Pod)
@@ -266,12 +267,11 @@ func (m *Manager) note(p *v1.Pod, grace int64) {
 
 // candidates returns pods with their usage of a resource. The files of several pods
 // are counted at a time.
-func (m *Manager) candidates(ctx context.Context, pods []*v1.Pod, name v1.ResourceName, where area) []candidate {
-	usage := m.usage(ctx)
+func (u *usage) candidates(ctx context.Context, pods []*v1.Pod, name v1.ResourceName, where area) []candidate {
 	all := make([]candidate, len(pods))
 	errs := supervise.ForEach(len(pods), func(i int) error {
 		all[i].Pod = pods[i]
-		all[i] = usage.candidate(ctx, pods[i], name, where)
+		all[i] = u.candidate(ctx, pods[i], name, where)
 		return nil
 	})
 	if err := errors.Join(errs...); err != nil {

@@ -85,7 +85,7 @@ func (u *usage) disk(ctx context.Context, pod *v1.Pod, where area, stop func(*di
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		switch {
-		case v.ConfigMap != nil, v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault:
+		case podquery.IsOnDisk(v):
 			d.Volumes[v.Name] = onDisk(u.sources.Volumes.Directory(pod.UID, v))
 		case v.EmptyDir == nil || v.EmptyDir.Medium == v1.StorageMediumMemory: // the kernel bounds it
 			continue

@@ -1,7 +1,6 @@
 package image
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,7 +133,9 @@ func (m *Manager) Run(ctx context.Context) {
 		var old, excess error
 		supervise.Contain(ctx, "images", func() { old = m.removeOld(ctx) })
 		supervise.Contain(ctx, "images", func() { excess = m.removeExcess(ctx) })
-		supervise.Contain(ctx, "images", func() { failed = m.collected(ctx, cmp.Or(old, excess, m.collect(ctx)), failed) })
+		supervise.Contain(ctx, "images", func() {
+			failed = m.collected(ctx, utilerrors.NewAggregate([]error{old, excess, m.collect(ctx)}), failed)
+		})
 		supervise.Contain(ctx, "images", func() { m.prune(ctx) })
 	})
 }

@@ -371,7 +371,7 @@ func (p *Provider) addDisk(ctx context.Context, st *statsapi.PodStats, pod *v1.P
 		if used == nil || *used.InodesUsed == 0 { // no container mounts it
 			continue
 		}
-		if vol.ConfigMap != nil || vol.EmptyDir != nil && vol.EmptyDir.Medium == v1.StorageMediumDefault {
+		if podquery.IsOnDisk(vol) {
 			within(used, on.Fs)
 		} else if memory, err := p.Machine.FileSystem(dir); err == nil {
 			within(used, fsStats(now, memory))

@@ -57,7 +57,7 @@ func checkLists(pod *v1.Pod) error {
 	mounts, all := 0, 0
 	for i := range pod.Spec.Volumes {
 		switch vol := &pod.Spec.Volumes[i]; {
-		case vol.ConfigMap != nil, vol.HostPath != nil, vol.Image != nil, vol.EmptyDir != nil && vol.EmptyDir.Medium == v1.StorageMediumDefault:
+		case podquery.IsOnDisk(vol), vol.HostPath != nil, vol.Image != nil:
 		default:
 			mounts++
 		}

@@ -33,7 +33,7 @@ func NetworkPolicies() *resource.Resource {
 			},
 			ValidateUpdate: func(r *resource.RequestContext, p, old *networkingv1.NetworkPolicy) field.ErrorList {
 				rules := policyRules{addresses: addresses{strict: r.Features.Enabled(strictAddresses), known: blocksOf(old)}}
-				rules.selectors.AllowInvalidLabelValueInSelector = len(validators.Selector(nil, &old.Spec.PodSelector)) > 0
+				rules.selectors = validators.SelectorOptions(&old.Spec.PodSelector)
 				return validateNetworkPolicy(p, rules)
 			},
 			Warnings: policyWarnings,

@@ -39,11 +39,8 @@ func PodDisruptionBudgets() *resource.Resource {
 			Validate: func(_ *resource.RequestContext, b *policyv1.PodDisruptionBudget) field.ErrorList {
 				return validateBudget(field.NewPath("spec"), &b.Spec, metav1validation.LabelSelectorValidationOptions{})
 			},
-			// Older versions did not check the values of selectors.
 			ValidateUpdate: func(_ *resource.RequestContext, b, old *policyv1.PodDisruptionBudget) field.ErrorList {
-				return validateBudget(field.NewPath("spec"), &b.Spec, metav1validation.LabelSelectorValidationOptions{
-					AllowInvalidLabelValueInSelector: len(validators.Selector(nil, old.Spec.Selector)) > 0,
-				})
+				return validateBudget(field.NewPath("spec"), &b.Spec, validators.SelectorOptions(old.Spec.Selector))
 			},
 		},
 		Table: resource.Table[*policyv1.PodDisruptionBudget]{

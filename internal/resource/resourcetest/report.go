@@ -41,18 +41,20 @@ type score struct {
 	all, code, refused, causes, stored, object int
 }
 
-// NewReport returns a report that accepts the differences for which the file
-// known gives a reason.
+// NewReport returns a report that accepts the differences for which a file of known
+// gives a reason. A file may be missing.
 //
-// A line of known is "create:17 v1 Pod: why". # begins a comment.
+// A line of such a file is "create:17 v1 Pod: why". # begins a comment.
 //
 // With -args, -replay.show=N prints N differences and -replay.only=TEXT
 // selects answers.
-func NewReport(t *testing.T, known string) *Report {
+func NewReport(t *testing.T, known ...string) *Report {
 	t.Helper()
-	excuses, err := readExcuses(known)
-	if err != nil {
-		t.Fatal(err)
+	excuses := map[string]string{}
+	for _, file := range known {
+		if err := readExcuses(excuses, file); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return &Report{t: t, scores: map[string]*score{}, excuses: excuses}
 }
@@ -145,16 +147,16 @@ func ratio(n, of int) string {
 	return fmt.Sprintf("%4d/%4d %5.1f%%", n, of, 100*float64(n)/float64(of))
 }
 
-func readExcuses(path string) (map[string]string, error) {
+// readExcuses adds the reasons in a file.
+func readExcuses(excuses map[string]string, path string) error {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return map[string]string{}, nil
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = file.Close() }()
-	excuses := map[string]string{}
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		line := strings.TrimSpace(lines.Text())
@@ -163,9 +165,9 @@ func readExcuses(path string) (map[string]string, error) {
 		}
 		id, reason, ok := strings.Cut(line, " ")
 		if !ok {
-			return nil, fmt.Errorf("%s: %q has no reason", path, line)
+			return fmt.Errorf("%s: %q has no reason", path, line)
 		}
 		excuses[id] = reason
 	}
-	return excuses, lines.Err()
+	return lines.Err()
 }

@@ -41,14 +41,10 @@ func validateCSIStorageCapacity(c *storagev1.CSIStorageCapacity, topology metav1
 	return errs
 }
 
-// validateCSIStorageCapacityUpdate accepts the values of a stored topology, which
-// older versions did not check.
+// validateCSIStorageCapacityUpdate accepts the values of a stored topology.
 func validateCSIStorageCapacityUpdate(_ *resource.RequestContext, c, old *storagev1.CSIStorageCapacity) field.ErrorList {
-	topology := metav1validation.LabelSelectorValidationOptions{
-		AllowInvalidLabelValueInSelector: len(validators.Selector(nil, old.NodeTopology)) > 0,
-	}
 	errs := resource.ValidateNamedMetadata(c, true, validation.NameIsDNSSubdomain)
-	errs = append(errs, validateCSIStorageCapacity(c, topology)...)
+	errs = append(errs, validateCSIStorageCapacity(c, validators.SelectorOptions(old.NodeTopology))...)
 	errs = append(errs, validators.Immutable(field.NewPath("nodeTopology"), c.NodeTopology, old.NodeTopology)...)
 	return append(errs, validators.Immutable(field.NewPath("storageClassName"), c.StorageClassName, old.StorageClassName)...)
 }

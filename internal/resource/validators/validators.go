@@ -41,6 +41,12 @@ func Selector(p *field.Path, s *metav1.LabelSelector) field.ErrorList {
 	return metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, p)
 }
 
+// SelectorOptions are those for a selector that replaces old, which is nil for none:
+// older versions did not check values, and those that are stored may stay.
+func SelectorOptions(old *metav1.LabelSelector) metav1validation.LabelSelectorValidationOptions {
+	return metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: len(Selector(nil, old)) > 0}
+}
+
 // PathSegment requires a name that can be a segment of a URL's path.
 func PathSegment(p *field.Path, value string) field.ErrorList {
 	return Problems(p, value, content.IsPathSegmentName(value))

@@ -183,9 +183,7 @@ func (e *Embedded) keepPeerURL(ctx context.Context) {
 			supervise.Report(ctx, "PeerURL", fmt.Errorf("the members of etcd do not know yet that this one is at %s: %w", e.peerURL, err))
 			pause = answerTimeout // each attempt is in the log of all members, also one that they refuse
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !supervise.Pause(ctx, pause) {
 			return
 		}
 	}

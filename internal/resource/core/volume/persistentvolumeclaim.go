@@ -187,9 +187,9 @@ func validateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path,
 		errs = append(errs, field.Required(path.Child("accessModes"), "at least 1 access mode is required"))
 	}
 	if spec.Selector != nil {
-		options := metav1validation.LabelSelectorValidationOptions{
-			AllowInvalidLabelValueInSelector: old != nil && len(metav1validation.ValidateLabelSelector(
-				old.Selector, metav1validation.LabelSelectorValidationOptions{}, nil)) > 0,
+		var options metav1validation.LabelSelectorValidationOptions
+		if old != nil {
+			options = validators.SelectorOptions(old.Selector)
 		}
 		errs = append(errs, metav1validation.ValidateLabelSelector(spec.Selector, options, path.Child("selector"))...)
 	}
