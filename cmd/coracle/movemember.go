@@ -95,7 +95,7 @@ func movedMember(arguments []string, from []net.IP, to net.IP) []string {
 		default:
 			continue
 		}
-		moved[i] = a.Name + "=" + value
+		moved[i] = strings.TrimSuffix(argument, a.Value) + value
 	}
 	return moved
 }
